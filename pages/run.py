@@ -66,24 +66,21 @@ def attempt_again(run: RunRow) -> Again | None:
             file, content = consent.read(str(encoder))
             if not consent.is_agreed(file, consent.digest(content)):
                 unread = file, content
-    checkpoint = session.store().runs.newest_checkpoint(run.id)
+    checkpoints = session.store().runs.checkpoints(run.id)
     restart = "*Restart* trains it again from the beginning"
     if not run.rounds_done:
         return Again(False, "*Resume* starts from the beginning", file is not None, unread)
     if has_changed:
         return Again(True, f"{restart}, with the file of its method as it is now", True, unread)
-    if checkpoint is None:
+    if not checkpoints:
         return Again(True, f"{restart}, because its checkpoints are gone", file is not None, unread)
-    return Again(False, f"*Resume* continues after round {checkpoint[0]}", file is not None, None)
+    return Again(False, f"*Resume* continues after round {checkpoints[0][0]}", file is not None, None)
 
 
 def queue_again(run: RunRow, restarts: bool) -> None:
     """Queue a run again, from its last round or from the beginning."""
     store = session.store()
-    if restarts:
-        store.runs.retry([run.id])
-    else:
-        store.runs.resume([run.id])
+    store.runs.resume([run.id], restart=restarts)
     jobs.ensure_worker(store)
     st.rerun()
 

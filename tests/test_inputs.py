@@ -353,5 +353,5 @@ def test_the_recorder_refuses_in_one_line(tmp_path, given):
 def test_a_loss_that_is_no_number_is_a_gap_and_can_be_exported(db):
     with Recorder(db, method="mine", seed=1, experiment="Diverged") as run:
         run.round(1, {("a", "a"): (1, 2)}, loss=float("inf"), diagnostics={"norm": float("nan")})
-    (row,) = Store(db).rounds.of_runs([run.run_id])
-    assert row.train_loss is None and "Infinity" not in Store(db).experiments.to_json([1])
+    (row,) = Store(db).rounds.measured([run.run_id])
+    assert row["train_loss"] is None and "Infinity" not in Store(db).experiments.to_json([1])

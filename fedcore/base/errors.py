@@ -6,12 +6,9 @@ import os
 import re
 import shutil
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
-from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
 
 import psutil
 
@@ -74,28 +71,6 @@ def reading_stored(what: str) -> Iterator[None]:
         raise FedLensError(
             f"{what} cannot be read ({first_line(error)}); `fedlens doctor` says what is damaged"
         ) from error
-
-
-def check_types(row: type, values: Mapping[str, Any]) -> None:
-    """Refuse stored values that are not of the types which a dataclass declares.
-
-    Raises:
-        ValueError: naming the value, for ``reading_stored``.
-    """
-    for name, types in _types(row).items():
-        if not isinstance(values[name], types):
-            raise ValueError(f"{name} is {values[name]!r:.60}")
-
-
-@cache
-def _types(row: type) -> dict[str, tuple[type, ...]]:
-    found = {}
-    for name, hint in get_type_hints(row).items():
-        types = [get_origin(t) or t for t in (get_args(hint) if isinstance(hint, UnionType) else (hint,))]
-        if float in types:  # a whole number is stored as one
-            types.append(int)
-        found[name] = tuple(types)
-    return found
 
 
 class SystemFault(FedLensError):

@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 from fedcore.base.progress import counted
 from fedcore.cli import common, experiments
-from fedcore.cli.progress import track
+from fedcore.cli.terminal import track
 
 if TYPE_CHECKING:
     from fedcore.share.recipe import RunRecipe

@@ -15,7 +15,7 @@ from fedcore.base.files import write_whole
 from fedcore.base.progress import counted
 from fedcore.cli import common
 from fedcore.cli.common import refuse_if
-from fedcore.cli.tables import AsJson, Row, print_table
+from fedcore.cli.terminal import AsJson, Row, print_table
 from fedcore.methods import registry
 from fedcore.store import Store
 

@@ -336,7 +336,7 @@ class _Printable:
 
     Attributes:
         rich_proxied_file: the stream to which rich draws its bars, which are control sequences themselves.
-            ``fedcore.cli.progress`` makes the names in them printable.
+            ``fedcore.cli.terminal`` makes the names in them printable.
     """
 
     def __init__(self, stream: TextIO) -> None:

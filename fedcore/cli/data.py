@@ -15,8 +15,7 @@ from fedcore.base.files import user_path
 from fedcore.base.hub import address
 from fedcore.base.progress import counted
 from fedcore.cli import common
-from fedcore.cli.progress import track, with_preparation
-from fedcore.cli.tables import AsJson, print_table
+from fedcore.cli.terminal import AsJson, print_table, track, with_preparation
 from fedcore.config import DataConfig
 from fedcore.config.field_names import size_text
 from fedcore.config.models import Precision

@@ -12,7 +12,7 @@ from fedcore.base.errors import FedLensError
 from fedcore.base.files import user_path
 from fedcore.base.progress import counted
 from fedcore.cli import common
-from fedcore.cli.tables import AsJson, print_table
+from fedcore.cli.terminal import AsJson, print_table
 from fedcore.config.models import KeepCheckpoints
 from fedcore.store import Store
 from fedcore.store import backup as backups

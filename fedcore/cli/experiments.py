@@ -16,8 +16,7 @@ from fedcore import config
 from fedcore.base import devices
 from fedcore.base.progress import counted
 from fedcore.cli import common
-from fedcore.cli.progress import RunBars, with_preparation
-from fedcore.cli.tables import AsJson, Row, print_table
+from fedcore.cli.terminal import AsJson, Row, RunBars, print_table, with_preparation
 from fedcore.config.tuning import is_draw
 from fedcore.engine.plan import Plan, plan
 from fedcore.methods import registry
@@ -333,7 +332,7 @@ def resume(
 
     run_ids, store = _run_ids(ids, experiment, db), common.writable(db)
     store.jobs.reconcile()
-    changed = store.runs.retry(run_ids) if restart else store.runs.resume(run_ids)
+    changed = store.runs.resume(run_ids, restart=restart)
     if not no_worker:
         jobs.ensure_worker(store)
     if experiment and not changed:  # a script that resumes an experiment may find it done

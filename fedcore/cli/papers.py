@@ -16,8 +16,7 @@ from fedcore.base.errors import FedLensError, did_you_mean
 from fedcore.base.files import user_path
 from fedcore.base.progress import counted
 from fedcore.cli import common, experiments
-from fedcore.cli.progress import with_preparation
-from fedcore.cli.tables import AsJson, print_table
+from fedcore.cli.terminal import AsJson, print_table, with_preparation
 from fedcore.engine.plan import plan
 from fedcore.store import Store
 

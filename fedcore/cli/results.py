@@ -15,8 +15,7 @@ from fedcore.base.files import read_text
 from fedcore.base.progress import counted
 from fedcore.cli import common
 from fedcore.cli.common import refuse_if
-from fedcore.cli.progress import track, with_preparation
-from fedcore.cli.tables import AsJson, Row, print_table
+from fedcore.cli.terminal import AsJson, Row, print_table, track, with_preparation
 from fedcore.config import expand
 from fedcore.config.field_names import seeds_text
 from fedcore.engine.plan import plan

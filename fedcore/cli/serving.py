@@ -13,7 +13,7 @@ from fedcore.base.errors import FedLensError
 from fedcore.base.files import PROJECT, user_path
 from fedcore.cli import common
 from fedcore.cli.experiments import run_row
-from fedcore.cli.tables import AsJson, Row, print_table
+from fedcore.cli.terminal import AsJson, Row, print_table
 from fedcore.store import Store, database
 from fedcore.store.jobs import Claim
 

@@ -79,7 +79,7 @@ def obstacle(store: Store, run_id: int, named: str = "This run") -> str:
         return CROSS_CLASS_NOT_ANALYSED
     if not store.rounds.evaluated(run_id):
         return "Analyses need at least one evaluated round."
-    if store.runs.newest_checkpoint(run_id) is not None:
+    if store.runs.checkpoints(run_id):
         return ""
     why = why_no_checkpoint(store, run_id)
     return f"{named} has no checkpoint here: {why}. Clone it and run it again to analyse it."

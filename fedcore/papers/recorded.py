@@ -227,16 +227,16 @@ class RecordedRuns:
 
     def _seconds(self, phase: str, run: RunRow) -> float | None:
         """Return the milliseconds of a phase of SDFed's Table 5, or else the seconds to test a batch."""
-        rounds = [r for r in self.store.rounds.of_runs([run.id]) if r.round > 0]
+        rounds = [r for r in self.store.rounds.measured([run.id]) if r["round"] > 0]
         if phase == "Global Prompt Aggregation":
-            seconds = mean_or_none(r.seconds_aggregate for r in rounds)
+            seconds = mean_or_none(r["seconds_aggregate"] for r in rounds)
             return None if seconds is None else 1000 * seconds
         if phase == "Local Model Training":  # of one client; they are trained together
             clients = sum(e.kind == "client" for e in self.store.cells.entities(run.id))
-            seconds = mean_or_none(r.seconds_train for r in rounds)
+            seconds = mean_or_none(r["seconds_train"] for r in rounds)
             return 1000 * seconds / clients if seconds is not None and clients else None
         tested = sum(cell.total for cell in self.store.cells.at_rounds({run.id: [run.rounds_done]}))
-        seconds = rounds[-1].seconds_evaluate if rounds else None
+        seconds = rounds[-1]["seconds_evaluate"] if rounds else None
         return INFERENCE_BATCH * seconds / tested if seconds is not None and tested else None
 
     def _mean_accuracy(self, result: RunResult, name: str, stage: int | None = None) -> float | None:

@@ -22,7 +22,6 @@ from fedcore.store.rounds import (
     EntityRow,
     MeanAccuracy,
     NamedCell,
-    RoundRow,
     Rounds,
 )
 from fedcore.store.runs import Queue, RunRow, Runs
@@ -88,6 +87,3 @@ class Store:
     def prepare(self) -> str:
         """Create the database if there is none; call it once before any read (see ``preparing.prepare``)."""
         return prepare(self.path)
-
-    def __repr__(self) -> str:
-        return f"Store({str(self.path)!r})"

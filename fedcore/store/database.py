@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from fedcore.base.errors import FedLensError, plain_errors
 from fedcore.base.files import IN_CHECKOUT, PROJECT, user_path
@@ -33,8 +33,13 @@ ID_LIST = "(SELECT value FROM json_each(:ids))"
 """A list of ids as one JSON parameter, so that the statement does not depend on their number."""
 JSON_TABLE = TypeAdapter(dict[str, Any])
 """Reads a column that holds a JSON object."""
+STORED = ConfigDict(strict=True)
+"""Of a dataclass of stored values: one of another type is a ``ValueError``, for ``reading_stored``."""
 _CURRENT: set[tuple[Path, int]] = set()
 """Databases that this process has found to be of this version, by path and inode."""
+
+
+_Row = TypeVar("_Row")
 
 
 class _Lent(threading.local):
@@ -47,15 +52,14 @@ class _Lent(threading.local):
 _lent = _Lent()
 
 
-def default_path() -> Path:
-    """Return FEDLENS_DB, else ``runs.db`` in the checkout, or in the current folder outside of one."""
-    folder = PROJECT if IN_CHECKOUT else Path.cwd()
-    return Path(os.environ.get("FEDLENS_DB") or folder / "runs.db").expanduser()
-
-
 def resolve(db: str | Path | None) -> Path:
-    """Return an absolute path; None means the default database."""
-    return user_path(default_path() if db is None else db, "db").resolve()
+    """Return an absolute path.
+
+    None means FEDLENS_DB, else ``runs.db`` in the checkout, or in the current folder outside of one.
+    """
+    if db is None:
+        db = os.environ.get("FEDLENS_DB") or (PROJECT if IN_CHECKOUT else Path.cwd()) / "runs.db"
+    return user_path(db, "db").resolve()
 
 
 def artifacts_folder(db: str | Path) -> Path:
@@ -182,7 +186,7 @@ def opened(path: Path, timeout: float = math.inf, synced: bool = False) -> Itera
 
 @contextmanager
 def writing(
-    db: str | Path, patience: float | None = None, *, references: bool = True, synced: bool = False
+    db: str | Path, patience: float | None = None, *, synced: bool = False
 ) -> Iterator[sqlite3.Connection]:
     """Open one write transaction: committed at the end, rolled back by an exception.
 
@@ -190,7 +194,6 @@ def writing(
 
     Args:
         patience: seconds to wait while another program has locked the database; default: BUSY_SECONDS.
-        references: whether SQLite looks up the run or experiment of each new row.
         synced: whether the transaction, and all before it, survive a power failure once it is committed.
 
     Raises:
@@ -202,7 +205,7 @@ def writing(
         has_tables(path)
     patience = BUSY_SECONDS if patience is None else patience
     with opened(path, patience, synced) as database:
-        database.execute(f"PRAGMA foreign_keys={int(references)}")
+        database.execute("PRAGMA foreign_keys=ON")
         with transaction(database, patience):
             yield database
 
@@ -264,6 +267,19 @@ class DatabaseFile:
             return connection.execute(statement, values or {}).fetchall()
 
 
+def readable(
+    rows: Iterable[sqlite3.Row], read: Callable[[sqlite3.Row], _Row]
+) -> tuple[list[_Row], dict[int, str]]:
+    """Return rows as ``read`` returns them, and one line for each that is damaged, by its id."""
+    found, damaged = [], {}
+    for row in rows:
+        try:
+            found.append(read(row))
+        except FedLensError as error:
+            damaged[row["id"]] = str(error)
+    return found, damaged
+
+
 class Queries:
     """The queries of a store on one subject, such as ``Store.runs``."""
 
@@ -283,23 +299,25 @@ def _shared(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
             connection.rollback()
 
 
-def run_folder(db: str | Path, run_id: int) -> Path:
-    """Return ``artifacts/run-<id>-<start of the experiment's uuid>``; it may not exist yet.
+def run_folders(db: str | Path, run_ids: Iterable[int]) -> dict[int, Path]:
+    """Return the folders of the runs that exist: ``artifacts/run-<id>-<start of the experiment's uuid>``.
 
     The uuid distinguishes the runs of two databases in one folder.
     """
     with reading(db) as connection:
-        row = connection.execute(
-            "SELECT e.uuid FROM runs r JOIN experiments e ON e.id = r.experiment_id WHERE r.id=?", [run_id]
-        ).fetchone()
-    if row is None:
+        rows = connection.execute(
+            "SELECT r.id, e.uuid FROM runs r JOIN experiments e ON e.id=r.experiment_id "
+            f"WHERE r.id IN {ID_LIST}",
+            {"ids": as_json(run_ids)},
+        )
+        return {number: artifacts_folder(db) / f"run-{number}-{uuid[:8]}" for number, uuid in rows}
+
+
+def run_folder(db: str | Path, run_id: int) -> Path:
+    """Return the folder of a run's checkpoints and log; it may not exist yet."""
+    if not (found := run_folders(db, [run_id])):
         raise FedLensError(f"no run {run_id}; `fedlens list` shows them")
-    return artifacts_folder(db) / run_folder_name(run_id, row["uuid"])
-
-
-def run_folder_name(run_id: int, experiment_uuid: str) -> str:
-    """Return the name of a run's folder among the artifacts."""
-    return f"run-{run_id}-{experiment_uuid[:8]}"
+    return found[run_id]
 
 
 def task_folder(db: str | Path, kind: str, key: str, run_id: int | None = None) -> Path:
@@ -329,20 +347,17 @@ NETWORK_SYSTEMS = frozenset(
 )
 
 
-def network_file_system(path: Path, mounts: Iterable[tuple[str, str]] | None = None) -> str | None:
+def network_file_system(path: Path) -> str | None:
     """Return the type of the network file system that holds a path, None on a local disk.
 
     WAL needs shared memory between processes of one machine; on NFS and the like the database corrupts.
-
-    Args:
-        mounts: mount points with their types; default: those of this machine.
     """
-    if mounts is None:
-        mounts = [(p.mountpoint, p.fstype.lower()) for p in psutil.disk_partitions(all=True)]
     target = next(p for p in (path.resolve(), *path.resolve().parents) if p.exists())
     # the deepest mount point holds the path; of two on one point the later hides the earlier
     holding = [
-        (len(Path(p).parts), i, kind) for i, (p, kind) in enumerate(mounts) if target.is_relative_to(p)
+        (len(Path(mount.mountpoint).parts), i, mount.fstype.lower())
+        for i, mount in enumerate(psutil.disk_partitions(all=True))
+        if target.is_relative_to(mount.mountpoint)
     ]
     kind = max(holding)[2] if holding else ""
     return kind if kind in NETWORK_SYSTEMS else None

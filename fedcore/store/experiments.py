@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import TypeAdapter
+from pydantic.dataclasses import dataclass as checked
 
-from fedcore.base.errors import FedLensError, check_types, reading_stored
+from fedcore.base.errors import FedLensError, reading_stored
 from fedcore.base.events import AFTER_AGGREGATION, VALIDATION
 from fedcore.base.files import link
 from fedcore.base.progress import counted
@@ -22,7 +23,16 @@ from fedcore.config.tuning import method_label
 from fedcore.config.values import LARGEST_INTEGER
 from fedcore.methods import registry
 from fedcore.store.damage import Integrity
-from fedcore.store.database import ID_LIST, Queries, as_json, remove_folder, run_folder, text_or_bytes
+from fedcore.store.database import (
+    ID_LIST,
+    STORED,
+    Queries,
+    as_json,
+    remove_folder,
+    run_folder,
+    run_folders,
+    text_or_bytes,
+)
 from fedcore.store.imports import experiments_json
 from fedcore.store.runs import RUN_COLUMNS, TRAINED_HERE, RunRow, run_row
 from fedcore.store.writer import Created, claim_new, insert_experiment, insert_runs, set_given, take_over
@@ -32,7 +42,7 @@ Claimer = tuple[str, str]
 """A process that trains new runs itself, by its owner, and its device."""
 
 
-@dataclass(frozen=True)
+@checked(frozen=True, config=STORED)
 class ExperimentRow:
     """One experiment with its runs, oldest first."""
 
@@ -192,8 +202,7 @@ class Experiments(Queries):
             values["config"] = _read_config(row["config"])
             values["tags"] = TAGS.validate_json(row["tags"])
             values["archived"] = bool(row["archived"])
-            check_types(ExperimentRow, values)
-            return ExperimentRow(**{name: values[name] for name in ExperimentRow.__dataclass_fields__})
+            return ExperimentRow(**values)
 
     def create(
         self,
@@ -261,7 +270,7 @@ class Experiments(Queries):
     def delete(self, experiment_id: int) -> None:
         """Delete an experiment with its runs, rounds, checkpoints and logs."""
         rows = self._file.rows("SELECT id FROM runs WHERE experiment_id=:id", {"id": experiment_id})
-        folders = [run_folder(self._file.path, row["id"]) for row in rows]
+        folders = run_folders(self._file.path, (row["id"] for row in rows))
         with self._file.writing() as database:
             ((live,),) = database.execute(
                 "SELECT count(*) FROM runs WHERE experiment_id=? AND status IN ('running','stopping')",
@@ -273,7 +282,7 @@ class Experiments(Queries):
                 )
             cursor = database.execute("DELETE FROM experiments WHERE id=?", [experiment_id])
             _must_exist(cursor.rowcount > 0, experiment_id)
-        for folder in folders:
+        for folder in folders.values():
             remove_folder(folder)
 
     def to_json(self, experiment_ids: Iterable[int]) -> str:

@@ -36,13 +36,7 @@ from fedcore.config import Experiment, RunConfig
 from fedcore.config.identity import group_hash
 from fedcore.store import schema
 from fedcore.store.damage import round_differences, rounds_without, write_digests, write_identity
-from fedcore.store.database import (
-    DatabaseFile,
-    Queries,
-    read_only,
-    resolve,
-    writing,
-)
+from fedcore.store.database import DatabaseFile, Queries, read_only, resolve
 from fedcore.store.own_results import import_csv
 from fedcore.store.preparing import prepare_for_writing
 from fedcore.store.schema import RUN_TABLES, columns
@@ -177,8 +171,7 @@ class Imports(Queries):
 
     def _merge(self, copy: Path, text: str) -> Merged:
         added, present = [], []
-        # without a query of ``runs`` for each row: every row gets the id of a run that was just inserted
-        with writing(self._file.path, references=False) as database:
+        with self._file.writing() as database:
             database.execute(f"ATTACH ? AS {THEIRS}", [str(copy)])
             existing = {row["uuid"] for row in database.execute("SELECT uuid FROM main.experiments")}
             for row in database.execute(f"SELECT * FROM {THEIRS}.experiments ORDER BY id").fetchall():
@@ -253,18 +246,13 @@ def _portable(row: sqlite3.Row) -> dict[str, Any]:
 
 def _copy_run(database: sqlite3.Connection, run_id: int, theirs: int) -> None:
     """Copy the rows of a run of the attached copy, and the digests that were compared with them."""
-    # the copy has passed the same CHECK constraints, which take as long as all else here
-    database.execute("PRAGMA ignore_check_constraints=ON")
-    try:
-        for table in RUN_TABLES:
-            names = ", ".join(name for name in columns(table) if name != "run_id")
-            database.execute(
-                f"INSERT INTO main.{table}(run_id, {names}) "
-                f"SELECT ?, {names} FROM {THEIRS}.{table} WHERE run_id=?",
-                [run_id, theirs],
-            )
-    finally:
-        database.execute("PRAGMA ignore_check_constraints=0")
+    for table in RUN_TABLES:
+        names = ", ".join(_portable_columns(table))
+        database.execute(
+            f"INSERT INTO main.{table}(run_id, {names}) "
+            f"SELECT ?, {names} FROM {THEIRS}.{table} WHERE run_id=?",
+            [run_id, theirs],
+        )
     database.execute(
         "INSERT INTO main.digests(run_id, round, digest) SELECT ?, d.round, d.digest "
         f"FROM {THEIRS}.digests d JOIN {THEIRS}.rounds r USING (run_id, round) WHERE d.run_id=?",
@@ -297,9 +285,6 @@ def _check_rows(database: sqlite3.Connection, run_id: int, rounds_done: int) -> 
 
 
 LARGEST_VALUE = 50_000_000  # bytes of one text; those of FedLens have a few thousand
-SLOW_CHECK = "CHECK(split IN (0,1,2))"
-QUICK_CHECK = 'CONSTRAINT "split IN (0,1,2)" CHECK(split BETWEEN 0 AND 2)'
-"""The same constraint, with the same message: SQLite makes the list of IN again for every row it inserts."""
 
 
 @contextmanager
@@ -309,7 +294,7 @@ def _empty_copy() -> Iterator[Path]:
         file = Path(folder) / "copy.db"
         with closing(sqlite3.connect(file)) as copy, copy:
             for definition in schema.definitions().values():
-                copy.execute(definition.replace(SLOW_CHECK, QUICK_CHECK))
+                copy.execute(definition)
         yield file
 
 

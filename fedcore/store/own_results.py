@@ -126,10 +126,9 @@ class OwnNames:
             if name in self.codes:
                 continue
             code = self.codes[name] = len(self.codes)
-            if name in self.domain_sets:
-                entities.append(Entity(code, "domain", name, domain=name))
-            else:
-                entities.append(Entity(code, "client", name, domain=self.domains.get(name)))
+            is_domain = name in self.domain_sets
+            domain = name if is_domain else self.domains.get(name)
+            entities.append(Entity(code, "domain" if is_domain else "client", name, domain=domain))
         return entities
 
     def cells(self, split: str, stage: str, counts: Counts) -> list[Cell]:

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from fedcore.base.errors import FedLensError
-from fedcore.base.events import AFTER_AGGREGATION, MAX_EVALUATED_CLIENTS, TEST, VALIDATION, RoundMeasures
+from fedcore.base.events import AFTER_AGGREGATION, MAX_EVALUATED_CLIENTS, MEASURES, TEST, VALIDATION
 from fedcore.store.damage import DIAGNOSTIC_NAMES
 from fedcore.store.database import ID_LIST, Queries, as_json
-from fedcore.store.schema import columns
+
+RoundsByRun = Mapping[int, Iterable[int]]
 
 
 class MeanAccuracy(NamedTuple):
@@ -26,14 +27,6 @@ class MeanAccuracy(NamedTuple):
     personal_worst: float | None
     global_mean: float | None
     classes_mean: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class RoundRow(RoundMeasures):
-    """Loss, seconds and traffic of one round."""
-
-    run_id: int
-    round: int
 
 
 class ClientRoundRow(NamedTuple):
@@ -49,15 +42,6 @@ class ClientRoundRow(NamedTuple):
 
 class Rounds(Queries):
     """The rounds of a store (``Store.rounds``)."""
-
-    def of_runs(self, run_ids: Iterable[int]) -> list[RoundRow]:
-        """Return loss, seconds and traffic of some runs, by run, then round."""
-        rows = self._file.rows(
-            f"SELECT {', '.join(columns('rounds'))} FROM rounds WHERE run_id IN {ID_LIST} "
-            "ORDER BY run_id, round",
-            {"ids": as_json(run_ids)},
-        )
-        return [RoundRow(**dict(row)) for row in rows]
 
     def traffic(self, run_ids: Iterable[int]) -> dict[int, tuple[int | None, int | None]]:
         """Return the bytes sent and received so far by all clients of a run; None if not measured.
@@ -115,7 +99,7 @@ class Rounds(Queries):
             MeanAccuracy(*row) for row in self._scores(", ".join(MeanAccuracy._fields), run_ids, split, stage)
         ]
 
-    def mean_accuracy_at(self, rounds_by_run: Mapping[int, Iterable[int]]) -> list[MeanAccuracy]:
+    def mean_accuracy_at(self, rounds_by_run: RoundsByRun) -> list[MeanAccuracy]:
         """Return the mean test accuracies of some rounds of each run, by run, then round."""
         columns = ", ".join(f"a.{name}" for name in MeanAccuracy._fields)
         rows = self._file.rows(
@@ -149,10 +133,10 @@ class Rounds(Queries):
         return values
 
     def measured(self, run_ids: Iterable[int], *names: str) -> list[sqlite3.Row]:
-        """Return run, round and some measures of each round of some runs, by run, then round."""
+        """Return run, round and some measures (default: all) of some runs, by run, then round."""
+        columns = ", ".join(("run_id", "round", *(names or MEASURES)))
         return self._file.rows(
-            f"SELECT {', '.join(('run_id', 'round', *names))} FROM rounds WHERE run_id IN {ID_LIST} "
-            "ORDER BY run_id, round",
+            f"SELECT {columns} FROM rounds WHERE run_id IN {ID_LIST} ORDER BY run_id, round",
             {"ids": as_json(run_ids)},
         )
 
@@ -356,18 +340,14 @@ class Cells(Queries):
                 yield part
 
     def at_rounds(
-        self, rounds_by_run: Mapping[int, Iterable[int]], split: int = TEST, stage: int = AFTER_AGGREGATION
+        self, rounds_by_run: RoundsByRun, split: int = TEST, stage: int = AFTER_AGGREGATION
     ) -> list[NamedCell]:
         """Return the cells of some rounds of each run, with names: heatmaps by domain."""
-        return self._named(
-            f"SELECT {NAMED_CELL} FROM {AT_ROUNDS.format(table='accuracy')} {NAMES}",
-            rounds_by_run,
-            split,
-            stage,
-        )
+        cells = f"SELECT {NAMED_CELL} FROM {AT_ROUNDS.format(table='accuracy')} {NAMES}"
+        return self._named(cells, rounds_by_run, split, stage)
 
     def coded(
-        self, rounds_by_run: Mapping[int, Iterable[int]], split: int = TEST, stage: int = AFTER_AGGREGATION
+        self, rounds_by_run: RoundsByRun, split: int = TEST, stage: int = AFTER_AGGREGATION
     ) -> np.recarray:
         """Return the cells of some rounds of each run, by run, round, model and test set.
 
@@ -385,7 +365,7 @@ class Cells(Queries):
         return np.rec.fromarrays(values, dtype=CODED)
 
     def own_and_global(
-        self, rounds_by_run: Mapping[int, Iterable[int]], split: int = TEST, stage: int = AFTER_AGGREGATION
+        self, rounds_by_run: RoundsByRun, split: int = TEST, stage: int = AFTER_AGGREGATION
     ) -> list[NamedCell]:
         """Return the cells of own models on own samples and of the global model on every test set."""
         cells = f"""
@@ -400,7 +380,7 @@ class Cells(Queries):
 
     def on_kinds(
         self,
-        rounds_by_run: Mapping[int, Iterable[int]],
+        rounds_by_run: RoundsByRun,
         kinds: Sequence[str],
         split: int = TEST,
         stage: int = AFTER_AGGREGATION,
@@ -417,13 +397,13 @@ class Cells(Queries):
         return self._named(cells, rounds_by_run, split, stage, kinds=json.dumps(list(kinds)))
 
     def _named(
-        self, cells: str, rounds_by_run: Mapping[int, Iterable[int]], split: int, stage: int, **values: object
+        self, cells: str, rounds_by_run: RoundsByRun, split: int, stage: int, **values: object
     ) -> list[NamedCell]:
         values |= {"pairs": _pairs(rounds_by_run), "split": split, "stage": stage}
         return _with_samples([NamedCell(*row) for row in self._file.rows(f"{cells} {IN_ORDER}", values)])
 
 
-def _pairs(rounds_by_run: Mapping[int, Iterable[int]]) -> str:
+def _pairs(rounds_by_run: RoundsByRun) -> str:
     """Return (run, round) pairs as the parameter of ``AT_ROUNDS``."""
     pairs = ((run, int(round_)) for run, rounds in rounds_by_run.items() for round_ in rounds)
     return json.dumps(sorted(pairs))

@@ -6,28 +6,28 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
-from fedcore.base.errors import FedLensError, check_types, reading_stored
+from fedcore.base.errors import FedLensError, reading_stored
 from fedcore.base.events import Notice
 from fedcore.config import RunConfig
 from fedcore.config.identity import group_hash
 from fedcore.store.database import (
     ID_LIST,
     JSON_TABLE,
+    STORED,
     Queries,
-    artifacts_folder,
     as_json,
+    readable,
     remove_folder,
     run_folder,
-    run_folder_name,
+    run_folders,
 )
 from fedcore.store.jobs import NEEDS, QUEUED_AGAIN, RUNS
 from fedcore.store.liveness import state
@@ -37,7 +37,7 @@ _NOTICES = TypeAdapter(tuple[Notice, ...])
 _TAGS = TypeAdapter(list[Any])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STORED)
 class RunRow:
     """One run as the pages show it. Times are seconds since 1970, accuracies are fractions of one.
 
@@ -119,8 +119,7 @@ def run_row(db: Path, row: sqlite3.Row) -> RunRow:
             tags = []
         values["tags"] = tuple(tag for tag in tags if isinstance(tag, str))
         values["starred"] = bool(values["starred"])
-        check_types(RunRow, values)
-        return RunRow(**{name: values[name] for name in RunRow.__dataclass_fields__})
+        return RunRow(**values)
 
 
 LOG_NAME = "log.txt"
@@ -160,21 +159,15 @@ class Runs(Queries):
 
     def get(self, run_ids: Iterable[int]) -> list[RunRow]:
         """Return the runs with these ids, in order of id; ids that do not exist are left out."""
-        return [run_row(self._file.path, row) for row in self._rows("id", run_ids)]
+        return [self._row(row) for row in self._rows("id", run_ids)]
 
     def listed(self, run_ids: Iterable[int]) -> tuple[list[RunRow], dict[int, str]]:
         """Return the runs with these ids, and one line for each of them that is damaged, by its id."""
-        readable, damaged = [], {}
-        for row in self._rows("id", run_ids):
-            try:
-                readable.append(run_row(self._file.path, row))
-            except FedLensError as error:
-                damaged[row["id"]] = str(error)
-        return readable, damaged
+        return readable(self._rows("id", run_ids), self._row)
 
     def of_experiments(self, experiment_ids: Iterable[int]) -> list[RunRow]:
         """Return the runs of these experiments, in order of id."""
-        return [run_row(self._file.path, row) for row in self._rows("experiment_id", experiment_ids)]
+        return [self._row(row) for row in self._rows("experiment_id", experiment_ids)]
 
     def newest_id(self) -> int:
         """Return the highest id of a run, 0 if there is none."""
@@ -207,7 +200,7 @@ class Runs(Queries):
 
     def unfinished(self) -> list[RunRow]:
         """Return the runs that are queued or running, as far as they can be read."""
-        return [run for run in self._readable(UNFINISHED, {}) if not run.ended]
+        return [run for run in readable(self._select(UNFINISHED, {}), self._row)[0] if not run.ended]
 
     def done(self) -> list[FinishedRun]:
         """Return the finished runs of all experiments but archived ones."""
@@ -222,14 +215,7 @@ class Runs(Queries):
         of_data = "config ->> '$.data.name' IN (SELECT value FROM json_each(:names))"
         experiments = f"SELECT id FROM experiments WHERE json_valid(config) AND NOT archived AND {of_data}"
         which = f"r.origin='engine' AND r.experiment_id IN ({experiments})"
-        return self._readable(which, {"names": json.dumps([*data])})
-
-    def _readable(self, condition: str, values: Mapping[str, object]) -> list[RunRow]:
-        found = []
-        for row in self._select(condition, values):
-            with suppress(FedLensError):  # `fedlens doctor` reports it
-                found.append(run_row(self._file.path, row))
-        return found
+        return readable(self._select(which, {"names": json.dumps([*data])}), self._row)[0]
 
     def versions(self, run_ids: Iterable[int]) -> dict[int, RunVersion]:
         columns = ", ".join(RunVersion._fields)
@@ -363,13 +349,7 @@ class Runs(Queries):
 
     def folders(self, run_ids: Iterable[int]) -> dict[int, Path]:
         """Return the folders of some runs, as far as the runs exist."""
-        rows = self._file.rows(
-            "SELECT r.id, e.uuid FROM runs r JOIN experiments e ON e.id=r.experiment_id "
-            f"WHERE r.id IN {ID_LIST}",
-            {"ids": as_json(run_ids)},
-        )
-        folder = artifacts_folder(self._file.path)
-        return {row["id"]: folder / run_folder_name(row["id"], row["uuid"]) for row in rows}
+        return run_folders(self._file.path, run_ids)
 
     def log_path(self, run_id: int) -> Path:
         """Return the path of a run's log file; it may not exist yet."""
@@ -382,7 +362,7 @@ class Runs(Queries):
         return last
 
     def checkpoints(self, run_id: int) -> list[tuple[int, Path]]:
-        """Return round and file of a run's checkpoints, the newest first, up to the last recorded round.
+        """Return round and file of a run's checkpoints, intact or not, newest first, up to the last round.
 
         A crash may leave a checkpoint one round ahead of the database; that round is trained again.
         """
@@ -393,10 +373,6 @@ class Runs(Queries):
             if path.stem.removeprefix("round-").isdigit()
         ]
         return sorted((f for f in files if last is not None and f[0] <= last), reverse=True)
-
-    def newest_checkpoint(self, run_id: int) -> tuple[int, Path] | None:
-        """Return round and file of the newest of ``checkpoints``, intact or not; None if there is none."""
-        return next(iter(self.checkpoints(run_id)), None)
 
     def stop(self, run_ids: Iterable[int]) -> list[int]:
         """Stop queued runs at once and running ones between two steps; return them, as others had ended."""
@@ -435,21 +411,17 @@ class Runs(Queries):
             ).fetchall()
         return [row["id"] for row in rows]
 
-    def resume(self, run_ids: Iterable[int]) -> list[int]:
+    def resume(self, run_ids: Iterable[int], *, restart: bool = False) -> list[int]:
         """Queue stopped, interrupted and failed runs again; they continue from the last checkpoint.
 
         A run that has not trained a round begins again with the current file of its method.
 
+        Args:
+            restart: whether all begin again; their rounds are deleted.
+
         Raises:
             NotAgreed: if such a file has changed and the user has not agreed to run it; no run is queued.
         """
-        return self._queue_again(run_ids, restart=False)
-
-    def retry(self, run_ids: Iterable[int]) -> list[int]:
-        """Do the same from the beginning, with the current file of their method; their rounds are deleted."""
-        return self._queue_again(run_ids, restart=True)
-
-    def _queue_again(self, run_ids: Iterable[int], *, restart: bool) -> list[int]:
         with self._file.writing() as database:
             ids = _change(database, run_ids, QUEUED_AGAIN, RESUMABLE)
             for run_id in ids:
@@ -503,6 +475,9 @@ class Runs(Queries):
         with self._file.writing() as database:
             found = set_given(database, "runs", ids, values)
         return [i for i, exists in zip(ids, found, strict=False) if exists]
+
+    def _row(self, row: sqlite3.Row) -> RunRow:
+        return run_row(self._file.path, row)
 
     def _rows(self, column: str, ids: Iterable[int]) -> list[sqlite3.Row]:
         return self._select(f"r.{column} IN {ID_LIST}", {"ids": as_json(ids)})

@@ -9,14 +9,14 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
+from pydantic.dataclasses import dataclass
 
-from fedcore.base.errors import FedLensError, check_types, reading_stored
-from fedcore.store.database import JSON_TABLE, Queries, task_folder
+from fedcore.base.errors import FedLensError, reading_stored
+from fedcore.store.database import JSON_TABLE, STORED, Queries, readable, task_folder
 from fedcore.store.jobs import ARRAYS_NAME, TASKS, Claim, Jobs, unseal
 from fedcore.store.liveness import new_owner, state
 from fedcore.store.runs import LOG_NAME
@@ -28,7 +28,7 @@ DAMAGED_RESULT = (
 ENDED = ("done", "failed", "stopped", "interrupted")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STORED)
 class TaskRow:
     """One task; ``status`` is ``interrupted`` once its process has died, ``failed`` if its result is damaged.
 
@@ -161,13 +161,8 @@ class Tasks(Queries):
             {"kind": kind, "limit": limit},
             damaged_texts=True,
         )
-        readable, damaged = [], []
-        for row in rows:
-            try:
-                readable.append(self._row(row))
-            except FedLensError as error:
-                damaged.append(str(error))
-        return readable, damaged
+        found, damaged = readable(rows, self._row)
+        return found, [*damaged.values()]
 
     def stop(self, task_id: int) -> bool:
         """Stop a queued task at once, a running one between two steps; return whether it was either."""
@@ -205,7 +200,7 @@ class Tasks(Queries):
         return task_folder(self._file.path, kind, key, run_id)
 
     def _row(self, row: sqlite3.Row) -> TaskRow:
-        values = {name: row[name] for name in TaskRow.__dataclass_fields__ if name != "folder"}
+        values = dict(row)
         with reading_stored(f"task {row['id']}"):
             values["status"] = state(self._file.path, dict(row))
             values["args"] = JSON_TABLE.validate_json(row["args"])
@@ -213,5 +208,4 @@ class Tasks(Queries):
             values["result"] = unseal(row["result"], values["folder"]) if row["result"] else None
             if row["result"] and values["result"] is None:
                 values |= {"status": "failed", "error": DAMAGED_RESULT}
-            check_types(TaskRow, values)
             return TaskRow(**values)

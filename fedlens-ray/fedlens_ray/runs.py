@@ -276,7 +276,6 @@ def serve_on_cluster(
     *,
     slots: int | None = None,
     idle: float | None = None,
-    on_finish: str | None = None,
     shared: Path | None = None,
     over: int | None = None,
     **options: Any,
@@ -286,10 +285,10 @@ def serve_on_cluster(
     If another supervisor serves the database, it is asked to leave once its jobs have ended.
 
     Args:
-        slots, on_finish: as ``serve`` takes them, for the CPU of a node and each GPU.
+        slots: as ``serve`` takes them, for the CPU of a node and each GPU.
         idle: seconds without work after which it leaves; None: never.
         shared: a folder that this machine and the nodes see, through which checkpoints then travel.
-        options: of ``Supervisor``.
+        options: of ``serve``.
     """
     store = Store(db)
     store.prepare()
@@ -310,19 +309,14 @@ def serve_on_cluster(
 
     try:
         patience = math.inf if idle is None else idle
-        return serve(db, machines=machines, wait=True, on_finish=on_finish, idle=patience, **options)
+        return serve(db, machines=machines, wait=True, idle=patience, **options)
     finally:
         watch.close()
         nodes.clear(store)
 
 
 def serve_chosen(
-    db: str | Path | None,
-    *,
-    slots: int | None = None,
-    idle: float,
-    on_finish: str | None = None,
-    over: int | None = None,
+    db: str | Path | None, *, slots: int | None = None, over: int | None = None, **options: Any
 ) -> int | None:
     """Be the supervisor on the cluster that was chosen on the page, until another one is; None if none was.
 
@@ -346,9 +340,7 @@ def serve_chosen(
         end = time.monotonic() + RETRY_SECONDS
         # no devices, so runs wait; the tasks, which need no cluster, are executed
         here = ThisMachine(())
-        return serve(db, machines=lambda _: here, wait=True, idle=idle, on_finish=on_finish, retire=retire)
+        return serve(db, machines=lambda _: here, wait=True, retire=retire, **options)
     connection.record_problem(store.path, wanted.address, None)
     over = wanted.over if over is None else over
-    return serve_on_cluster(
-        db, wanted.address, slots=slots, idle=idle, on_finish=on_finish, over=over, retire=retire
-    )
+    return serve_on_cluster(db, wanted.address, slots=slots, over=over, retire=retire, **options)

@@ -8,28 +8,20 @@ from typing import Any
 import pytest
 from fedlens_ray.nodes import ClusterWatch
 
-from fedcore.config import parse
-from fedcore.engine.plan import plan
 from fedcore.jobs import launcher
 from fedcore.store import Store
-from tests.support.cluster import step_until, supervisor_of, two_nodes, usable, watching
+from tests.support.cluster import queue_fedot, step_until, supervisor_of, two_nodes, usable, watching
 from tests.support.jobs import execute_next, recorded, row, wait_for
 
 ROUNDS = 60
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
-def queue(db: Path, device: str = "auto") -> int:
-    config = {"lr": 0.01, "optimiser_state": "kept"}
-    chosen = parse({"rounds": ROUNDS, "methods": [{"name": "fedot", "config": config}]})
-    return Store(db).experiments.create(chosen, plan(chosen).runs, device=device).run_ids[0]
-
-
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple]]:
     db = tmp_path_factory.mktemp("here") / "runs.db"
     Store(db).prepare()
-    run_id = queue(db)
+    (run_id,) = queue_fedot(db, ROUNDS)
     assert execute_next(db) == "done"
     return recorded(db, run_id)
 
@@ -47,7 +39,7 @@ def watch(cluster: Any) -> Iterator[ClusterWatch]:
 
 
 def test_a_run_goes_on_with_the_same_rows_when_its_node_has_returned(db, cluster, watch, expected):
-    run_id = queue(db, "beta")
+    (run_id,) = queue_fedot(db, ROUNDS, device="beta")
     with supervisor_of(db, watch) as supervisor:
         step_until(supervisor, lambda: row(db, run_id).rounds_done >= 2)
         cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
@@ -87,7 +79,7 @@ def finish(db: Path, run_id: int, address: str) -> None:
 
 def test_a_head_that_dies_leaves_nothing_running_and_another_goes_on(db, tmp_path, expected):
     """Ray ends every process whose node is lost, including the worker."""
-    run_id = queue(db)
+    (run_id,) = queue_fedot(db, ROUNDS)
     with two_nodes(tmp_path) as cluster:
         first = worker_process(db, cluster.address)
         try:
@@ -106,7 +98,7 @@ def test_a_head_that_dies_leaves_nothing_running_and_another_goes_on(db, tmp_pat
 
 
 def test_a_killed_supervisor_is_followed_by_another_and_rows_are_the_same(db, cluster, expected):
-    run_id = queue(db)
+    (run_id,) = queue_fedot(db, ROUNDS)
     first = worker_process(db, cluster.address)
     try:
         wait_for(lambda: row(db, run_id).rounds_done >= 2 or row(db, run_id).ended, 400)

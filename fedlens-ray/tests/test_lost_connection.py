@@ -13,17 +13,10 @@ from pathlib import Path
 
 import pytest
 from fedlens_ray import nodes
-from fedlens_ray.connection import SETTINGS
 from fedlens_ray.nodes import ClusterWatch
 
-from fedcore.base.files import PROJECT
-from fedcore.config import parse
-from fedcore.engine.plan import plan
-from fedcore.jobs.job import Heartbeat, execute
-from fedcore.store import Store
-from fedcore.store.liveness import new_owner
-from tests.support.cluster import TOKEN, ray_start, step_until, supervisor_of, usable
-from tests.support.jobs import recorded, row, wait_for
+from tests.support.cluster import queue_fedot, ray_start, settings, step_until, supervisor_of, usable
+from tests.support.jobs import execute_next, recorded, row, wait_for
 
 ROUNDS = 60
 LOST_SECONDS = 60.0
@@ -33,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 def test_a_connection_that_is_lost_for_a_minute_loses_no_row(db, tmp_path, monkeypatch):
     monkeypatch.setattr(nodes, "SILENT_SECONDS", 10.0)
-    run_id = queue(db)
+    (run_id,) = queue_fedot(db, ROUNDS)
     with (
         head_and_link(tmp_path) as link,
         far_node(tmp_path) as far,
@@ -61,18 +54,9 @@ def test_a_connection_that_is_lost_for_a_minute_loses_no_row(db, tmp_path, monke
                 step_until(supervisor, lambda: row(db, run_id).ended)
     assert row(db, run_id).state == "done"
 
-    local_id = queue(db)
-    claimed = Store(db).jobs.claim(new_owner(), "cpu")
-    assert claimed is not None and claimed.id == local_id
-    with Heartbeat(Store(db)) as heartbeat:
-        assert execute(claimed, heartbeat) == "done"
+    (local_id,) = queue_fedot(db, ROUNDS)
+    assert execute_next(db, number=local_id) == "done"
     assert recorded(db, run_id) == recorded(db, local_id)
-
-
-def queue(db: Path) -> int:
-    config = {"lr": 0.01, "optimiser_state": "kept"}
-    chosen = parse({"rounds": ROUNDS, "methods": [{"name": "fedot", "config": config}]})
-    return Store(db).experiments.create(chosen, plan(chosen).runs).run_ids[0]
 
 
 def problem_of(watch: ClusterWatch) -> str:
@@ -94,9 +78,8 @@ def watching() -> Iterator[ClusterWatch]:
 def head_and_link(cache: Path) -> Iterator[str]:
     """Start a head without CPUs and make the namespace of a node; yields this side of the link to it."""
     outside, inside, space = "fedlens-out", "fedlens-in", "fedlens-far"
-    settings = {**SETTINGS, "RAY_AUTH_TOKEN": TOKEN, "FEDLENS_CACHE": str(cache), "PYTHONPATH": str(PROJECT)}
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in settings.items():
+        for name, value in settings(cache).items():
             patch.setenv(name, value)
         try:
             ip("netns", "add", space)

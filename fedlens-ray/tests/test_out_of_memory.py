@@ -7,12 +7,10 @@ import pytest
 
 from fedcore.config import parse
 from fedcore.engine.plan import plan
-from fedcore.jobs.job import Heartbeat, execute
 from fedcore.methods import registry
 from fedcore.store import Store
-from fedcore.store.liveness import new_owner
 from tests.support.cluster import OWN_METHOD, step_until, supervisor_of, two_nodes, watching
-from tests.support.jobs import recorded, row
+from tests.support.jobs import execute_next, recorded, row
 
 ROUNDS = 60
 ROOM, MOST = 3 * 10**9, 8 * 10**9
@@ -67,8 +65,5 @@ def test_a_run_that_takes_all_memory_of_its_node_is_interrupted_and_goes_on(db, 
     assert (row(db, run_id).state, row(db, run_id).attempt) == ("done", 2)
 
     local_id = queue(db, file, "auto")
-    claimed = Store(db).jobs.claim(new_owner(), "cpu")
-    assert claimed is not None and claimed.id == local_id
-    with Heartbeat(Store(db)) as heartbeat:
-        assert execute(claimed, heartbeat) == "done"
+    assert execute_next(db, number=local_id) == "done"
     assert recorded(db, run_id) == recorded(db, local_id)

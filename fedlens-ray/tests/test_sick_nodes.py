@@ -14,13 +14,11 @@ from fedlens_ray.runs import Cluster
 from fedcore.base.errors import Elsewhere
 from fedcore.base.events import Event
 from fedcore.jobs import launcher
-from fedcore.jobs.job import Heartbeat, execute
 from fedcore.jobs.supervisor import Supervisor
 from fedcore.store import Store
-from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
 from tests.support.cluster import LARGE, SMALL, Ray
-from tests.support.jobs import row, wait_for
+from tests.support.jobs import execute_next, row, wait_for
 
 NODES = [SMALL.node, replace(LARGE.node, gpus=0)]
 FULL = "on the node small: the disk that holds /tmp is full; free some space"
@@ -123,21 +121,13 @@ def test_a_trial_is_no_answer_to_a_fault_that_came_after_it(watch, monkeypatch):
 
 def test_a_run_without_a_new_round_is_not_queued_a_second_time(db, queued):
     (run,) = queued(rounds=3)
-    store = Store(db)
 
-    def attempt() -> str:
-        claim = store.jobs.claim(new_owner(), "small/cpu")
-        assert claim is not None
+    def handler(job: Any) -> Any:
+        yield from ()
+        raise Elsewhere("the node small is gone; resume continues after the last round")
 
-        def handler(job: Any) -> Any:
-            yield from ()
-            raise Elsewhere("the node small is gone; resume continues after the last round")
-
-        with Heartbeat(store) as heartbeat:
-            return execute(claim, heartbeat, handler=handler, elsewhere=True)
-
-    assert (attempt(), row(db, run).status) == ("queued", "queued")
-    assert (attempt(), row(db, run).state) == ("interrupted", "interrupted")
+    for outcome in ("queued", "interrupted"):
+        assert execute_next(db, handler=handler, elsewhere=True) == row(db, run).state == outcome
     assert row(db, run).status_text == "the node small is gone; resume continues after the last round"
     assert [n.message for n in row(db, run).notices] == [
         "the node small is gone; after round 0 it was queued again by itself"

@@ -7,12 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from fedlens_ray.connection import SETTINGS
 
-from fedcore.base.files import PROJECT
 from fedcore.config import parse
 from fedcore.store import Store
-from tests.support.cluster import TOKEN, ray_start
+from tests.support.cluster import ray_start, settings
 from tests.support.jobs import row
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -28,12 +26,7 @@ def free_ports(number: int) -> list[str]:
 
 def test_the_worker_is_a_job_that_ends_with_the_queue(db: Path, tmp_path: Path) -> None:
     (run_id,) = Store(db).experiments.create(parse({"rounds": 2, "methods": [{"name": "fedclip"}]})).run_ids
-    variables = {
-        **SETTINGS,
-        "RAY_AUTH_TOKEN": TOKEN,
-        "FEDLENS_CACHE": str(tmp_path / "cache"),
-        "PYTHONPATH": str(PROJECT),
-    }
+    variables = settings(tmp_path / "cache")
     port, dashboard = free_ports(2)
     head = f"--head --port {port} --dashboard-port {dashboard} --num-cpus 1 --node-name alpha".split()
     submit = f"job submit --address http://127.0.0.1:{dashboard} --entrypoint-num-cpus 0 --".split()

@@ -16,24 +16,15 @@ from fedcore.engine.clients.local import CHUNK
 from fedcore.engine.plan import plan
 from fedcore.engine.train import train
 from fedcore.jobs import handlers
-from fedcore.jobs.job import Heartbeat, execute
 from fedcore.jobs.launcher import force_stop
 from fedcore.jobs.process import run_local
 from fedcore.methods import registry
 from fedcore.store import Store
-from fedcore.store.liveness import new_owner
-from tests.support.cluster import OWN_METHOD, step_until, supervisor_of, two_nodes, watching
-from tests.support.jobs import recorded, row, wait_for
+from tests.support.cluster import OWN_METHOD, queue_fedot, step_until, supervisor_of, two_nodes, watching
+from tests.support.jobs import execute_next, recorded, row, wait_for
 
 ROUNDS = 16
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
-
-def queue(db: Path, seeds: tuple[int, ...] = (1,), rounds: int = ROUNDS) -> tuple[int, ...]:
-    """FedOT with momentum kept across rounds: shared, local and optimiser state must all travel."""
-    config = {"lr": 0.01, "optimiser_state": "kept"}
-    chosen = parse({"rounds": rounds, "seeds": list(seeds), "methods": [{"name": "fedot", "config": config}]})
-    return Store(db).experiments.create(chosen, plan(chosen).runs).run_ids
 
 
 @pytest.fixture(scope="module")
@@ -53,17 +44,13 @@ def watch(db: Path) -> Iterator[ClusterWatch]:
 @pytest.fixture(scope="module")
 def expected(db: Path) -> dict[int, dict[str, list[tuple]]]:
     """Everything that uninterrupted runs measured on this machine, by seed."""
-    runs = dict(zip((1, 2), queue(db, (1, 2)), strict=True))
-    for run_id in runs.values():
-        claimed = Store(db).jobs.claim(new_owner(), "cpu")
-        assert claimed is not None and claimed.id == run_id
-        with Heartbeat(Store(db)) as heartbeat:
-            assert execute(claimed, heartbeat) == "done"
-    return {seed: recorded(db, run_id) for seed, run_id in runs.items()}
+    runs = queue_fedot(db, ROUNDS, seeds=(1, 2))
+    assert [execute_next(db, number=run_id) for run_id in runs] == ["done", "done"]
+    return {seed: recorded(db, run_id) for seed, run_id in enumerate(runs, 1)}
 
 
 def test_two_runs_on_two_nodes_have_the_rows_of_runs_here(db, watch, expected):
-    first, second = queue(db, (1, 2))
+    first, second = queue_fedot(db, ROUNDS, seeds=(1, 2))
     with supervisor_of(db, watch) as supervisor:
         step_until(supervisor, lambda: row(db, first).ended and row(db, second).ended)
     runs = [row(db, first), row(db, second)]
@@ -100,7 +87,7 @@ def worker_of(name: str) -> psutil.Process | None:
 def test_a_run_that_is_killed_then_stopped_goes_on_with_the_same_rows(db, watch, expected, tmp_path, capfd):
     """Its checkpoints travel through a folder that both sides see."""
     store = Store(db)
-    (run_id,) = queue(db)
+    (run_id,) = queue_fedot(db, ROUNDS)
     with supervisor_of(db, watch, shared=tmp_path) as supervisor:
         step_until(supervisor, lambda: row(db, run_id).rounds_done >= 2)
         process = worker_of(f"run-{run_id}-1")
@@ -146,7 +133,7 @@ def test_a_process_that_has_run_a_method_file_trains_nothing_else(db, watch, tmp
 
 def test_killing_a_run_does_not_wait_for_its_node(db, watch):
     store = Store(db)
-    (run_id,) = queue(db)
+    (run_id,) = queue_fedot(db, ROUNDS)
     with supervisor_of(db, watch) as supervisor:
         step_until(supervisor, lambda: row(db, run_id).rounds_done >= 1)
         store.runs.stop([run_id])

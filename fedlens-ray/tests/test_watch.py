@@ -1,9 +1,10 @@
-"""The watch over the nodes of a cluster, their names, and the worker that joins it."""
+"""The watch over the nodes of a cluster, what pages read of it, their names, and the worker that joins it."""
 
 import os
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +14,8 @@ from fedlens_ray.nodes import ClusterWatch
 
 from fedcore.base.errors import FedLensError
 from fedcore.cli.main import main
-from tests.support.cluster import SMALL
+from fedcore.store import Store
+from tests.support.cluster import CARD, LARGE, PROCESSOR, SMALL
 from tests.support.jobs import wait_for
 
 
@@ -173,3 +175,25 @@ def test_the_cluster_of_this_machine_is_one_that_this_account_has_started(monkey
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.2:1")
     assert connection.resolve("auto") == "10.0.0.2:1"
     assert connection.resolve("10.0.0.9:1") == "10.0.0.9:1", "what the user gives is used as it is"
+
+
+def test_pages_read_what_the_worker_wrote(db: Path):
+    store = Store(db)
+    assert nodes.read(store) is None
+    nodes.write(store, nodes.ClusterView([SMALL, LARGE]))
+    small, large = nodes.read(store).nodes
+    assert small.pools == ("small/cpu",)
+    assert large.pools == ("large/gpu", "large/cpu") and large.notes == ("torch 2.9.0 instead of 2.8.0",)
+    assert large.devices_of("large/gpu") == [CARD] and large.devices_of("large/cpu") == [PROCESSOR]
+    nodes.clear(store)
+    assert nodes.read(store) is None
+
+
+def test_an_old_file_says_nothing_as_its_worker_is_gone(db: Path):
+    store = Store(db)
+    nodes.write(store, nodes.ClusterView([SMALL], over=2, waits={7: "4 CPUs"}))
+    view = nodes.read(store)
+    assert (view.over, view.waits) == (2, {7: "4 CPUs"})
+    written = nodes._path(store).stat().st_mtime
+    assert nodes.read(store, now=written + 1) is not None
+    assert nodes.read(store, now=written + 60) is None

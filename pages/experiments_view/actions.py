@@ -116,7 +116,7 @@ def confirm_retry(items: Items) -> None:
         "round, use *Resume* instead."
     )
     if ids := _confirmed_runs(items, _has_failed, about, "Restart"):
-        session.store().runs.retry(ids)
+        session.store().runs.resume(ids, restart=True)
         st.rerun()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.cli.tables import print_table
+from fedcore.cli.terminal import print_table
 from fedcore.jobs import forecast, handlers
 from fedcore.results.leaderboard import board, board_settings
 from fedcore.store import Store

@@ -13,7 +13,7 @@ from rich.console import Console
 from fedcore.base.events import Notice
 from fedcore.base.progress import Progress
 from fedcore.cli.common import printable, printable_output, write_text
-from fedcore.cli.progress import RunBars, track
+from fedcore.cli.terminal import RunBars, track
 from fedcore.config import expand
 from fedcore.store import Store
 from tests.support import fill

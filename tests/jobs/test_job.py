@@ -10,23 +10,19 @@ from fedcore.base.events import Notice, Started
 from fedcore.base.progress import Progress
 from fedcore.jobs import handlers, job, process
 from fedcore.jobs.job import Heartbeat
-from fedcore.store import RunRow, Store
+from fedcore.store import Store
 from fedcore.store.database import run_folder, writing
 from fedcore.store.jobs import LostClaim
 from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
 from tests.support.command_line import run
-from tests.support.jobs import recorded, wait_for
+from tests.support.jobs import recorded, row, wait_for
 
 
 def execute(db, handler=fake_engine.training, **options: object) -> tuple[int, str]:
     claimed = Store(db).jobs.claim(new_owner(), "cpu")
     with Heartbeat(Store(db), beat_seconds=0.05, look_seconds=0.01) as heartbeat:
         return claimed.id, job.execute(claimed, heartbeat, handler=handler, **options)
-
-
-def row(db, run_id: int) -> RunRow:
-    return Store(db).runs.get([run_id])[0]
 
 
 def test_a_failing_run_says_why_and_keeps_its_rounds(db, queued):
@@ -244,7 +240,7 @@ def test_a_checkpoint_of_round_0_without_its_round_is_not_resumed_from(db, queue
     folder = run_folder(db, run_id)
     folder.mkdir(parents=True)
     (folder / "round-0.safetensors").write_text("0 a state nobody recorded")
-    assert Store(claimed.db).runs.newest_checkpoint(claimed.id) is None
+    assert not Store(claimed.db).runs.checkpoints(claimed.id)
     claimed.finish("interrupted", "its process ended")
     Store(db).runs.resume([run_id])
     assert execute(db) == (run_id, "done")
@@ -255,5 +251,5 @@ def test_a_recorded_round_0_is_resumed_from(db, queued):
     (run_id,) = queued(rounds=2, fail_at=1)
     assert execute(db) == (run_id, "failed")
     Store(db).runs.resume([run_id])
-    found = Store(db).runs.newest_checkpoint(run_id)
-    assert found is not None and found[0] == 0
+    found = Store(db).runs.checkpoints(run_id)
+    assert [round_ for round_, _ in found] == [0]

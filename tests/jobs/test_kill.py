@@ -134,6 +134,6 @@ def test_a_checkpoint_ahead_of_the_database_is_not_used(db, queued):
     (run_folder(db, run_id) / "round-6.safetensors").write_text("6 a state that was never recorded")
     claimed.finish("interrupted")
     Store(db).runs.resume([run_id])
-    assert Store(db).runs.newest_checkpoint(run_id)[0] == 5
+    assert Store(db).runs.checkpoints(run_id)[0][0] == 5
     assert execute_next(db, handler=fake_engine.training) == "done"
     assert recorded(db, run_id) == expected

@@ -4,6 +4,8 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from importlib.metadata import EntryPoint
+from types import SimpleNamespace
 
 import pytest
 
@@ -235,3 +237,16 @@ def test_a_faulty_gpu_rests_and_the_other_goes_on(db, queued, monkeypatch, tmp_p
         assert devices.rest_of("GPU-a") == (f"rests after a fault: {fault}" if fault else "")
         assert seconds is None or machine._rests["GPU-a"].seconds == seconds
     assert machine.names() == ("GPU-a", "GPU-b", "tasks")
+
+
+@pytest.mark.parametrize("command", [["worker", "--ray"], ["run", "--demo", "--over", "2", "--ray"]])
+def test_a_command_for_a_cluster_names_the_package_that_is_missing(command, db, monkeypatch, capsys):
+    monkeypatch.setattr(launcher, "cluster", lambda: None)
+    assert cli.main([*command, "--db", str(db)]) == 2
+    assert "in a checkout of FedLens: pip install ./fedlens-ray" in capsys.readouterr().err
+
+
+def test_a_package_for_a_cluster_is_found_by_its_entry_point(monkeypatch):
+    point = EntryPoint("ours", "types:SimpleNamespace", "fedlens.cluster")
+    monkeypatch.setattr(launcher, "entry_points", lambda group: [point] if group == point.group else [])
+    assert launcher.cluster.__wrapped__() is SimpleNamespace

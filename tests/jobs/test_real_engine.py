@@ -9,15 +9,13 @@ import pytest
 
 from fedcore.config import parse
 from fedcore.engine.plan import plan
-from fedcore.jobs import handlers, job
-from fedcore.jobs.job import Heartbeat
+from fedcore.jobs import handlers
 from fedcore.jobs.launcher import ThisMachine
 from fedcore.jobs.supervisor import Supervisor
 from fedcore.store import Store
-from fedcore.store.liveness import new_owner
 from tests.support import fake_engine
 from tests.support.encoded import DIGITS
-from tests.support.jobs import pid, recorded, row, wait_for
+from tests.support.jobs import execute_next, pid, recorded, row, wait_for
 
 ROUNDS = 10
 
@@ -29,13 +27,6 @@ def queue(db: Path) -> int:
     return Store(db).experiments.create(chosen, plan(chosen).runs).run_ids[0]
 
 
-def train_here(db: Path, run_id: int, **options: object) -> str:
-    claimed = Store(db).jobs.claim(new_owner(), "cpu")
-    assert claimed is not None and claimed.id == run_id
-    with Heartbeat(Store(db), look_seconds=0.05) as heartbeat:
-        return job.execute(claimed, heartbeat, **options)
-
-
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory, encoded_digits) -> dict[str, list[tuple]]:
     """Everything that an uninterrupted run measured."""
@@ -43,7 +34,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory, encoded_digits) -> dict[s
     Store(db).prepare()
     encoded_digits(db.parent / "artifacts")
     run_id = queue(db)
-    assert train_here(db, run_id) == "done"
+    assert execute_next(db, number=run_id) == "done"
     rows = recorded(db, run_id)
     assert len(rows["rounds"]) == ROUNDS + 1
     return rows
@@ -73,10 +64,10 @@ def test_a_run_that_is_killed_then_stopped_ends_like_an_uninterrupted_one(db, ex
             Store(db).runs.stop([run_id])
 
     Store(db).runs.resume([run_id])
-    assert train_here(db, run_id, listen=stop_two_rounds_later) == "stopped"
+    assert execute_next(db, number=run_id, listen=stop_two_rounds_later) == "stopped"
     assert killed_after + 2 <= row(db, run_id).rounds_done < ROUNDS
     Store(db).runs.resume([run_id])
-    assert train_here(db, run_id) == "done"
+    assert execute_next(db, number=run_id) == "done"
     assert Store(db).runs.log_path(run_id).read_text().count("resuming after round") == 2
     assert recorded(db, run_id) == expected
 
@@ -92,14 +83,18 @@ def test_no_round_is_deleted_for_the_checkpoint_of_another_run(db, encoded_digit
                 raise ZeroDivisionError("the attempt ends here")
             yield event
 
-    assert train_here(db, run_id, handler=partial(handlers.train, engine=ends_in_round_6)) == "failed"
+    assert (
+        execute_next(db, number=run_id, handler=partial(handlers.train, engine=ends_in_round_6)) == "failed"
+    )
     before = recorded(db, run_id)
     assert len(before["rounds"]) == 6
     folder = Store(db).runs.folder(run_id)
     for newer in (5, 6):
         (folder / f"round-{newer}.safetensors").unlink()
     Store(db).runs.resume([run_id])
-    assert train_here(db, run_id) == "failed"  # the real engine: the fake one's checkpoint is another run's
+    assert (
+        execute_next(db, number=run_id) == "failed"
+    )  # the real engine: the fake one's checkpoint is another run's
     assert "was made with another config" in row(db, run_id).status_text
     assert recorded(db, run_id) == before and row(db, run_id).rounds_done == 5
     assert not [n for n in row(db, run_id).notices if "trained again" in n.message]

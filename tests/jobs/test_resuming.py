@@ -80,7 +80,7 @@ def test_what_passes_between_two_attempts_is_not_counted_as_time_of_the_run(db, 
     now += day
     assert store.jobs.reconcile(gone=[second.owner]) == [run_id]
     assert elapsed() == 25, "the machine was off for a day before anyone saw that the process was gone"
-    store.runs.retry([run_id])
+    store.runs.resume([run_id], restart=True)
     now += day
     assert elapsed() is None
     third = begun()
@@ -127,7 +127,7 @@ def test_without_an_intact_checkpoint_recorded_rounds_are_kept_and_the_remedy_is
     text = Store(db).runs.get([run_id])[0].status_text
     assert f"the 3 recorded rounds of run {run_id} cannot be continued" in text
     assert f"`fedlens resume {run_id} --restart`" in text
-    Store(db).runs.retry([run_id])
+    Store(db).runs.resume([run_id], restart=True)
     assert execute(db, mended) == "done"
     assert recorded(db, run_id) == expected
 
@@ -168,7 +168,7 @@ def test_a_damaged_round_ends_the_resume_and_the_remedy_is_named(db, interrupted
     text = Store(db).runs.get([run_id])[0].status_text
     assert f"run {run_id}, round 2 differs from what was recorded" in text
     assert f"`fedlens resume {run_id} --restart`" in text
-    Store(db).runs.retry([run_id])
+    Store(db).runs.resume([run_id], restart=True)
     assert execute(db, mended) == "done"
     assert recorded(db, run_id) == expected
 
@@ -183,7 +183,7 @@ def test_after_a_power_failure_the_rounds_of_the_log_have_their_checkpoints(db, 
             sizes.clear()
         sizes.append(size)
 
-    Store(db).runs.retry([run_id])
+    Store(db).runs.resume([run_id], restart=True)
     with pytest.MonkeyPatch.context() as patch, held_open(db):
         patch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=noting_commits(note)))
         assert execute(db) == "failed"

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, get_args
+from unittest.mock import Mock
 
 import pytest
 
@@ -160,19 +161,21 @@ def test_a_run_in_the_foreground_takes_the_slot(db, queued, make):
     assert statuses(db, [waiting]) == ["queued"]
 
 
-def test_ensure_worker_starts_one_only_when_there_is_work(db, queued, monkeypatch, supervise):
-    started = []
-
-    class Handle:
-        def poll(self) -> None:
-            return None
-
-    monkeypatch.setattr(worker.launcher, "start_detached", lambda *a, **k: started.append(a) or Handle())
+@pytest.fixture
+def started(monkeypatch) -> list[list[str]]:
+    """The commands of detached processes, none of which is really started."""
+    commands: list[list[str]] = []
+    handle = Mock(poll=lambda: None)
+    monkeypatch.setattr(worker.launcher, "start_detached", lambda c, *_: commands.append(c) or handle)
     monkeypatch.setattr(worker, "_STARTED", {})
+    return commands
+
+
+def test_ensure_worker_starts_one_only_when_there_is_work(db, queued, monkeypatch, started):
     assert not worker.ensure_worker(Store(db))
     queued()
     assert worker.ensure_worker(Store(db))
-    assert started[0][0] == ["fedcore", "worker", "--db", str(db)]
+    assert started == [["fedcore", "worker", "--db", str(db)]]
     assert not worker.ensure_worker(Store(db))  # it is given time to take the lock
     monkeypatch.setattr(worker, "RESTART_SECONDS", 0)
     lock = SupervisorLock(db)
@@ -183,20 +186,14 @@ def test_ensure_worker_starts_one_only_when_there_is_work(db, queued, monkeypatc
     assert len(started) == 2
 
 
-def test_ensure_worker_starts_one_ahead_of_work_where_a_page_expects_it(db, monkeypatch):
-    started = []
-    monkeypatch.setattr(worker.launcher, "start_detached", lambda *a, **k: started.append(a[0]))
-    monkeypatch.setattr(worker, "_STARTED", {})
+def test_ensure_worker_starts_one_ahead_of_work_where_a_page_expects_it(db, started):
     assert worker.ensure_worker(Store(db), ahead=True)
     assert started == [["fedcore", "worker", "--ahead", "--db", str(db)]]
 
 
-def test_ensure_worker_comes_for_dead_rows_and_tasks_too(db, queued, monkeypatch):
+def test_ensure_worker_comes_for_dead_rows_and_tasks_too(db, queued, monkeypatch, started):
     (run_id,) = queued()
     Store(db).jobs.claim(new_owner(), "cpu")
-    started = []
-    monkeypatch.setattr(worker.launcher, "start_detached", lambda *a, **k: started.append(a))
-    monkeypatch.setattr(worker, "_STARTED", {})
     assert not worker.ensure_worker(Store(db))
     with monkeypatch.context() as patch:
         patch.setattr(Jobs, "orphans", lambda self, table: [run_id])

@@ -192,7 +192,7 @@ def test_tasks_go_with_their_run(db, queued):
     folder = Store(db).tasks.get(number).folder
     assert f"run-{run_id}-" in str(folder) and folder.is_dir()
     Store(db).runs.stop([run_id])
-    Store(db).runs.retry([run_id])
+    Store(db).runs.resume([run_id], restart=True)
     assert Store(db).tasks.recent() == []
     assert not folder.exists()
     Store(db).tasks.submit("analyse", "again", {}, run_id)

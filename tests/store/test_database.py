@@ -3,11 +3,13 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -40,9 +42,6 @@ def without_rights() -> Iterator[None]:
 @pytest.fixture
 def open_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder that everybody may enter: pytest's own are private."""
-    import shutil
-    import tempfile
-
     place = Path(tempfile.mkdtemp(dir="/tmp"))
     place.chmod(0o755)
     yield place
@@ -268,7 +267,9 @@ MOUNTS = [
 )
 def test_network_file_systems_are_told_from_local_ones(path, kind, monkeypatch):
     monkeypatch.setattr(Path, "exists", lambda path: True)  # as if all these places were there
-    assert database.network_file_system(Path(path), MOUNTS) == kind
+    mounts = [SimpleNamespace(mountpoint=place, fstype=kind) for place, kind in MOUNTS]
+    monkeypatch.setattr(database.psutil, "disk_partitions", lambda all: mounts)
+    assert database.network_file_system(Path(path)) == kind
 
 
 def test_network_file_system_is_refused_with_the_remedy(tmp_path, monkeypatch):
@@ -280,7 +281,7 @@ def test_network_file_system_is_refused_with_the_remedy(tmp_path, monkeypatch):
 
 def test_default_place(monkeypatch, tmp_path):
     monkeypatch.delenv("FEDLENS_DB", raising=False)
-    assert database.default_path() == PROJECT / "runs.db"
+    assert database.resolve(None) == PROJECT / "runs.db"
     monkeypatch.setenv("FEDLENS_DB", str(tmp_path / "mine.db"))
     assert database.resolve(None) == tmp_path / "mine.db"
     assert Store(tmp_path / "mine.db").artifacts == tmp_path / "artifacts"

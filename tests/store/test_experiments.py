@@ -91,7 +91,7 @@ def test_retry_deletes_rounds_and_checkpoints(db, queued):
     assert train(db) == "failed"
     folder = Store(db).runs.folder(run_id)
     assert (folder / "round-1.safetensors").exists()
-    assert Store(db).runs.retry([run_id]) == [run_id]
+    assert Store(db).runs.resume([run_id], restart=True) == [run_id]
     assert not folder.exists()
     (run,) = Store(db).runs.get([run_id])
     assert (run.state, run.rounds_done, run.last_test, run.started_at) == ("queued", 0, None, None)
@@ -108,7 +108,7 @@ def test_retry_empties_the_folder_before_a_worker_can_take_the_run(db, queued, m
         remove(folder)
 
     monkeypatch.setattr(runs, "remove_folder", look)
-    assert Store(db).runs.retry([run_id]) == [run_id]
+    assert Store(db).runs.resume([run_id], restart=True) == [run_id]
     assert (seen, states(db)) == ([["failed"]], ["queued"])
 
 

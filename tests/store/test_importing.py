@@ -5,11 +5,8 @@ import pytest
 
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import MEASURES, RoundFinished
-from fedcore.jobs import job
-from fedcore.jobs.job import Heartbeat
 from fedcore.results.comparison import compare, significance
 from fedcore.store import Recorder, Store, database
-from fedcore.store.liveness import new_owner
 from tests.support import fake_engine, fill
 from tests.support.jobs import execute_next, recorded
 
@@ -112,9 +109,7 @@ def other(tmp_path, make) -> Path:
     path = tmp_path / "other" / "other.db"
     Store(path).prepare()
     Store(path).experiments.create(make(seeds=(1, 2)))
-    claimed = Store(path).jobs.claim(new_owner(), "cpu")
-    with Heartbeat(Store(path)) as heartbeat:
-        job.execute(claimed, heartbeat, handler=fake_engine.training)
+    execute_next(path, handler=fake_engine.training)
     Store(path).imports.csv(file(tmp_path, GOOD), "Mine")
     return path
 
@@ -153,7 +148,7 @@ def test_a_database_is_merged_as_it_was_at_one_moment(db, tmp_path, monkeypatch)
     monkeypatch.setattr("fedcore.store.imports.read_only", recorded_meanwhile)
     Store(db).imports.database(other)
     assert not later and Store(db).integrity.findings() == []
-    assert [row.round for row in Store(db).rounds.of_runs([1])] == [1]
+    assert [row["round"] for row in Store(db).rounds.measured([1])] == [1]
 
 
 def test_a_run_that_was_merged_while_it_trained_rests_from_then_on(db, tmp_path):
@@ -171,10 +166,7 @@ def test_a_merged_unfinished_run_can_be_trained_here(db, other):
     Store(db).imports.database(other)
     (run,) = [r for e in Store(db).experiments.all() for r in e.runs if r.state == "stopped"]
     Store(db).runs.resume([run.id])
-    claimed = Store(db).jobs.claim(new_owner(), "cpu")
-    assert claimed.id == run.id
-    with Heartbeat(Store(db)) as heartbeat:
-        assert job.execute(claimed, heartbeat, handler=fake_engine.training) == "done"
+    assert execute_next(db, number=run.id, handler=fake_engine.training) == "done"
 
 
 JOINING = f"""\
@@ -236,8 +228,8 @@ def test_an_imported_fedot_does_not_replace_the_trained_one(db, tmp_path, traine
 
 def test_an_imported_round_claims_no_traffic_and_no_seconds(db, tmp_path):
     created = Store(db).imports.csv(file(tmp_path, JOINING), "Mine")
-    (row,) = Store(db).rounds.of_runs(created.run_ids)
-    assert {getattr(row, measure) for measure in MEASURES} == {None}
+    (row,) = Store(db).rounds.measured(created.run_ids)
+    assert {row[measure] for measure in MEASURES} == {None}
 
 
 def test_what_comes_from_elsewhere_takes_no_number_of_what_was_deleted(db, tmp_path, queued):

@@ -146,7 +146,7 @@ def test_what_fedlens_changes_is_no_damage(db):
     store.experiments.edit(1, name="edited", tags=("a",), notes="n")
     created = store.experiments.create(store.experiments.get(1).config)
     store.runs.stop(created.run_ids)
-    assert store.runs.retry(created.run_ids) == list(created.run_ids)
+    assert store.runs.resume(created.run_ids, restart=True) == list(created.run_ids)
     store.experiments.delete(created.experiment_id)
     assert store.integrity.findings() == []
 

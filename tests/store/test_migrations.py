@@ -130,7 +130,7 @@ def test_what_a_person_has_added_stays_and_locks_nobody_out(old: Path, tmp_path:
     store.runs.mark([1], notes="hot")
     assert rows(old, "SELECT a FROM notes_of_mine") == [("hot",)]
     fill.done(old, fill.an_experiment("New", methods=("fedot",), seeds=(1,), rounds=1))
-    assert store.integrity.findings() == [] and len(store.rounds.of_runs([1, 4])) == 4
+    assert store.integrity.findings() == [] and len(store.rounds.measured([1, 4])) == 4
     other = Store(tmp_path / "other.db")
     file = tmp_path / "experiment.json"
     file.write_text(store.experiments.to_json([1]), encoding="utf-8")

@@ -3,111 +3,88 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 
 from fedcore.base.errors import FedLensError
-from fedcore.jobs import job
-from fedcore.jobs.job import Heartbeat
 from fedcore.store import Recorder, Store, database, liveness
 from fedcore.store.database import DatabaseFile, reading, writing
 from fedcore.store.imports import experiments_json
 from fedcore.store.jobs import JOB_TABLES, RUNS, TASKS
 from fedcore.store.liveness import host_id, new_owner
 from tests.support import fake_engine
+from tests.support.jobs import execute_next
 
-QUERIES: dict[str, Callable[[Store], object]] = {
-    "experiments.all": lambda store: store.experiments.all(),
-    "experiments.listed": lambda store: store.experiments.listed(),
-    "experiments.titles": lambda store: store.experiments.titles(),
-    "experiments.tags": lambda store: store.experiments.tags(),
-    "experiments.newest_with_runs": lambda store: store.experiments.newest_with_runs("done"),
-    "experiments.data_folders": lambda store: store.experiments.data_folders(),
-    "experiments.get": lambda store: store.experiments.get(1),
-    "experiments.several": lambda store: store.experiments.several([1]),
+AT = {1: [3], 2: [3]}
+ASKED: list[tuple[str, str, tuple[object, ...]]] = [
+    ("experiments", "all listed titles tags data_folders", ()),
+    ("experiments", "newest_with_runs", ("done",)),
+    ("experiments", "find", ("@last",)),
+    ("experiments", "get", (1,)),
+    ("experiments", "several", ([1],)),
+    ("runs", "active_experiments counts unfinished done digest_of_done newest_id peak_memory", ()),
+    ("runs", "fitted count_after digest config environment error folder log_path checkpoints", (1,)),
+    ("runs", "last_round", (1,)),
+    ("runs", "get listed configs versions folders with_common_model of_experiments", ([1, 2],)),
+    ("runs", "trained_on", (["rotated-digits"],)),
+    ("runs", "trained_locally", (200,)),
+    ("searches", "waiting", ()),
+    ("searches", "draws", (1,)),
+    ("searches", "by_uuid", ("a",)),
+    ("queue", "ids runs slots needs", ()),
+    ("queue", "in_turns", ([],)),
+    ("queue", "memory_needs", ("cpu", 1)),
+    ("jobs", "any_queued", ()),
+    ("jobs", "next_run", (("auto",),)),
+    ("jobs", "is_overtaken", ("somebody", ("auto",))),
+    ("jobs", "owner_lives", ("somebody",)),
+    ("tasks", "find", ("check", "a")),
+    ("tasks", "get", (1,)),
+    ("tasks", "recent listed", ("check",)),
+    ("rounds", "traffic seconds evaluated_of_runs mean_accuracy validated", ([1, 2],)),
+    ("rounds", "clients evaluated", (1,)),
+    ("rounds", "last_evaluated", ([1, 2], 10)),
+    ("rounds", "mean_accuracy_at", (AT,)),
+    ("rounds", "scores", ([1, 2], "personal_mean")),
+    ("rounds", "measured", ([1, 2], "train_loss")),
+    ("cells", "entities class_counts own_accuracy", (1,)),
+    ("cells", "kinds of_runs", ([1, 2],)),
+    ("cells", "at_rounds coded own_and_global", (AT,)),
+    ("cells", "on_kinds", (AT, ["classes"])),
+    ("diagnostics", "names", (1,)),
+    ("diagnostics", "means", ([1, 2], "alpha")),
+    ("diagnostics", "of_run", (1, "alpha")),
+    ("diagnostics", "at_round", (1, "alpha", 3)),
+    ("saved_views", "of_page", ("compare",)),
+]
+"""The subject, the queries, and what they are asked with."""
+
+
+def asking(query: str, given: tuple[object, ...]) -> Callable[[Store], object]:
+    def ask(store: Store) -> object:
+        found = attrgetter(query)(store)(*given)
+        return list(found) if isinstance(found, Iterator) else found
+
+    return ask
+
+
+QUERIES = {
+    f"{of}.{name}": asking(f"{of}.{name}", given) for of, names, given in ASKED for name in names.split()
+}
+QUERIES |= {
     "experiments.to_json": lambda store: experiments_json(DatabaseFile(store.path), [1]),  # without its check
-    "experiments.find": lambda store: store.experiments.find("@last"),
-    "runs.fitted": lambda store: store.runs.fitted(1),
-    "runs.get": lambda store: store.runs.get([1, 2]),
     "runs.twins": lambda store: store.runs.twins([store.runs.config(1)], ["a b"], "c"),
-    "runs.with_common_model": lambda store: store.runs.with_common_model([1, 2]),
-    "runs.active_experiments": lambda store: store.runs.active_experiments(),
-    "runs.counts": lambda store: store.runs.counts(),
-    "runs.unfinished": lambda store: store.runs.unfinished(),
-    "runs.done": lambda store: store.runs.done(),
-    "runs.trained_on": lambda store: store.runs.trained_on(["rotated-digits"]),
-    "runs.digest_of_done": lambda store: store.runs.digest_of_done(),
-    "runs.listed": lambda store: store.runs.listed([1, 2]),
-    "runs.of_experiments": lambda store: store.runs.of_experiments([1]),
-    "runs.newest_id": lambda store: store.runs.newest_id(),
-    "runs.count_after": lambda store: store.runs.count_after(1),
-    "runs.versions": lambda store: store.runs.versions([1, 2]),
-    "runs.digest": lambda store: store.runs.digest(1),
-    "runs.config": lambda store: store.runs.config(1),
-    "runs.configs": lambda store: store.runs.configs([1, 2]),
-    "runs.environment": lambda store: store.runs.environment(1),
-    "runs.error": lambda store: store.runs.error(1),
-    "runs.peak_memory": lambda store: store.runs.peak_memory(),
-    "runs.trained_locally": lambda store: store.runs.trained_locally(200),
-    "runs.folders": lambda store: store.runs.folders([1, 2]),
-    "runs.folder": lambda store: store.runs.folder(1),
-    "runs.log_path": lambda store: store.runs.log_path(1),
-    "runs.newest_checkpoint": lambda store: store.runs.newest_checkpoint(1),
-    "runs.checkpoints": lambda store: store.runs.checkpoints(1),
-    "runs.last_round": lambda store: store.runs.last_round(1),
-    "searches.waiting": lambda store: store.searches.waiting(),
-    "searches.draws": lambda store: store.searches.draws(1),
-    "searches.by_uuid": lambda store: store.searches.by_uuid("a"),
-    "queue.ids": lambda store: store.queue.ids(),
-    "queue.runs": lambda store: store.queue.runs(),
-    "queue.slots": lambda store: store.queue.slots(),
-    "queue.needs": lambda store: store.queue.needs(),
-    "queue.memory_needs": lambda store: store.queue.memory_needs("cpu", 1),
-    "jobs.next_run": lambda store: store.jobs.next_run(("auto",)),
-    "queue.in_turns": lambda store: list(store.queue.in_turns([])),
-    "jobs.is_overtaken": lambda store: store.jobs.is_overtaken("somebody", ("auto",)),
-    "jobs.any_queued": lambda store: store.jobs.any_queued(),
-    "jobs.live": lambda store: [store.jobs.live(table) for table in JOB_TABLES],
-    "jobs.owner_lives": lambda store: store.jobs.owner_lives("somebody"),
-    "jobs.orphans": lambda store: [store.jobs.orphans(table) for table in JOB_TABLES],
-    "tasks.find": lambda store: store.tasks.find("check", "a"),
-    "tasks.get": lambda store: store.tasks.get(1),
-    "tasks.recent": lambda store: store.tasks.recent("check"),
-    "tasks.listed": lambda store: store.tasks.listed("check"),
     "tasks.folder": lambda store: store.tasks.folder("check", "a", 1),
-    "rounds.of_runs": lambda store: store.rounds.of_runs([1, 2]),
-    "rounds.traffic": lambda store: store.rounds.traffic([1, 2]),
-    "rounds.seconds": lambda store: store.rounds.seconds([1, 2]),
-    "rounds.clients": lambda store: store.rounds.clients(1),
-    "rounds.evaluated": lambda store: store.rounds.evaluated(1),
-    "rounds.evaluated_of_runs": lambda store: store.rounds.evaluated_of_runs([1, 2]),
-    "rounds.mean_accuracy": lambda store: store.rounds.mean_accuracy([1, 2]),
-    "rounds.last_evaluated": lambda store: store.rounds.last_evaluated([1, 2], 10),
-    "rounds.mean_accuracy_at": lambda store: store.rounds.mean_accuracy_at({1: [3], 2: [3]}),
-    "rounds.scores": lambda store: store.rounds.scores([1, 2], "personal_mean"),
-    "rounds.measured": lambda store: store.rounds.measured([1, 2], "train_loss"),
-    "rounds.validated": lambda store: store.rounds.validated([1, 2]),
-    "cells.entities": lambda store: store.cells.entities(1),
-    "cells.kinds": lambda store: store.cells.kinds([1, 2]),
-    "cells.class_counts": lambda store: store.cells.class_counts(1),
-    "cells.own_accuracy": lambda store: store.cells.own_accuracy(1),
-    "cells.of_runs": lambda store: list(store.cells.of_runs([1, 2])),
-    "cells.at_rounds": lambda store: store.cells.at_rounds({1: [3], 2: [3]}),
-    "cells.coded": lambda store: store.cells.coded({1: [3], 2: [3]}),
-    "cells.own_and_global": lambda store: store.cells.own_and_global({1: [3], 2: [3]}),
-    "cells.on_kinds": lambda store: store.cells.on_kinds({1: [3], 2: [3]}, ["classes"]),
-    "diagnostics.names": lambda store: store.diagnostics.names(1),
-    "diagnostics.means": lambda store: store.diagnostics.means([1, 2], "alpha"),
-    "diagnostics.of_run": lambda store: store.diagnostics.of_run(1, "alpha"),
-    "saved_views.of_page": lambda store: store.saved_views.of_page("compare"),
-    "diagnostics.at_round": lambda store: store.diagnostics.at_round(1, "alpha", 3),
+    "jobs.live": lambda store: [store.jobs.live(table) for table in JOB_TABLES],
+    "jobs.orphans": lambda store: [store.jobs.orphans(table) for table in JOB_TABLES],
 }
 """A call of every query."""
 
 CHANGES = {
     "experiments": {"create", "extend", "edit", "delete", "clone"},
-    "runs": {"stop", "stop_others_of_method", "resume", "retry", "mark", "delete"},
+    "runs": {"stop", "stop_others_of_method", "resume", "mark", "delete"},
     "queue": {"move", "set_slots"},
     "jobs": {"claim", "beat", "reconcile"},
     "tasks": {"submit", "stop", "delete", "claim"},
@@ -123,11 +100,8 @@ LARGE = ("accuracy", "scores", "client_rounds", "diagnostics", "rounds", "entiti
 
 @pytest.fixture
 def trained(db, queued):
-    queued(rounds=4, seeds=(1, 2))
-    owner = new_owner()
-    with Heartbeat(Store(db)) as heartbeat:
-        while claimed := Store(db).jobs.claim(owner, "cpu"):
-            assert job.execute(claimed, heartbeat, handler=fake_engine.training) == "done"
+    for _ in queued(rounds=4, seeds=(1, 2)):
+        assert execute_next(db, handler=fake_engine.training) == "done"
     Store(db).tasks.submit("check", "a", {})
     return db
 
@@ -257,20 +231,17 @@ def test_diagnostics_and_participants(trained):
     assert [(r.round, r.client) for r in Store(trained).rounds.clients(1)] == [
         (t, c) for t in range(1, 5) for c in (1, 2, 3)
     ]
-    assert [r.round for r in Store(trained).rounds.of_runs([2])] == [0, 1, 2, 3, 4]
+    assert [r["round"] for r in Store(trained).rounds.measured([2])] == [0, 1, 2, 3, 4]
 
 
 def test_round_tokens_change_with_every_round(db, queued):
     (run_id,) = queued(rounds=3)
     tokens = [Store(db).runs.versions([run_id])]
-    claimed = Store(db).jobs.claim(new_owner(), "cpu")
-    with Heartbeat(Store(db)) as heartbeat:
-        job.execute(
-            claimed,
-            heartbeat,
-            handler=fake_engine.training,
-            listen=lambda e: tokens.append(Store(db).runs.versions([run_id])),
-        )
+
+    def look(event: object) -> None:
+        tokens.append(Store(db).runs.versions([run_id]))
+
+    execute_next(db, handler=fake_engine.training, listen=look)
     tokens.append(Store(db).runs.versions([run_id]))
     counts = [t[run_id][1] for t in tokens]
     assert counts == sorted(counts) and set(counts) == {0, 1, 2, 3}

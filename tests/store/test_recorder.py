@@ -29,7 +29,7 @@ def test_the_example_of_the_module(db):
     )
     assert [p.personal_mean for p in Store(db).rounds.mean_accuracy([found.id])] == [0.1, 0.2, 0.3]
     assert [p.global_mean for p in Store(db).rounds.mean_accuracy([found.id])] == [0.2, 0.4, 0.6]
-    assert [r.train_loss for r in Store(db).rounds.of_runs([found.id])] == [1, 1 / 2, 1 / 3]
+    assert [r["train_loss"] for r in Store(db).rounds.measured([found.id])] == [1, 1 / 2, 1 / 3]
 
 
 def test_a_round_that_could_not_be_written_is_recorded_with_its_names_later(db, monkeypatch):
@@ -77,7 +77,7 @@ def test_splits_of_one_round_come_in_several_calls(db):
             run.round(t, {("a", "a"): (test, 10)})
     (row,) = Store(db).runs.get([run.run_id])
     assert (row.best_round, row.best_test, row.last_test) == (1, 0.2, 0.8)
-    assert [r.train_loss for r in Store(db).rounds.of_runs([run.run_id])] == [
+    assert [r["train_loss"] for r in Store(db).rounds.measured([run.run_id])] == [
         0.5
     ] * 3  # kept by the second call
 
@@ -143,7 +143,7 @@ def test_a_round_that_is_recorded_twice_is_refused(db):
         run.round(2, {("a", "a"): (1, 4)}, loss=0.7)
     first, _ = Store(db).rounds.mean_accuracy([run.run_id])
     assert (first.personal_mean, first.global_mean) == (0.75, 0.25)
-    assert [r.train_loss for r in Store(db).rounds.of_runs([run.run_id])] == [0.5, 0.7]
+    assert [r["train_loss"] for r in Store(db).rounds.measured([run.run_id])] == [0.5, 0.7]
 
 
 def test_a_round_that_was_refused_can_be_given_again(db):
@@ -180,13 +180,13 @@ def test_bad_rounds_are_refused(db):
         with pytest.raises(FedLensError, match=message):
             run.round(**arguments)
     run.finish()
-    assert Store(db).rounds.of_runs([run.run_id]) == []
+    assert Store(db).rounds.measured([run.run_id]) == []
 
 
 def test_traffic_may_be_a_float_without_decimals_and_a_length_is_not_negative(db):
     with Recorder(db, method="mine", seed=1) as run:
         run.round(1, {("a", "a"): (1, 2)}, bytes_up=4.0 * 10)
-    assert [r.bytes_up for r in Store(db).rounds.of_runs([run.run_id])] == [40]
+    assert [r["bytes_up"] for r in Store(db).rounds.measured([run.run_id])] == [40]
     with pytest.raises(FedLensError, match="rounds_total is '-3'; give a whole number"):
         Recorder(db, method="mine", seed=2, rounds_total=-3)
 
@@ -205,7 +205,7 @@ def test_a_script_that_breaks_leaves_a_failed_run(db):
 
 def test_recorded_runs_are_never_queued(db):
     Recorder(db, method="mine", seed=1).fail("gave up")
-    assert Store(db).runs.resume([1]) == Store(db).runs.retry([1]) == []
+    assert Store(db).runs.resume([1]) == Store(db).runs.resume([1], restart=True) == []
 
 
 def test_parts_of_a_round_are_put_together(db):
@@ -214,9 +214,9 @@ def test_parts_of_a_round_are_put_together(db):
         run.round(1, {("a", "a"): (1, 2)}, bytes_up=1000, seconds=3)
         run.round(1, {("a", "a"): (1, 2)}, split="train")
         run.round(2, {("a", "a"): (1, 2)})
-    row, unmeasured = Store(db).rounds.of_runs([run.run_id])
-    assert (row.train_loss, row.bytes_up, row.seconds_train) == (0.5, 1000, 3)
-    assert {getattr(unmeasured, measure) for measure in MEASURES} == {None}, "not zero"
+    row, unmeasured = Store(db).rounds.measured([run.run_id])
+    assert (row["train_loss"], row["bytes_up"], row["seconds_train"]) == (0.5, 1000, 3)
+    assert {unmeasured[measure] for measure in MEASURES} == {None}, "not zero"
 
 
 @pytest.mark.parametrize("field", ["dataset", "backbone"])
@@ -284,7 +284,7 @@ def test_what_is_no_count_is_refused(db):
     with pytest.raises(FedLensError, match="round is '1.5'; give a whole number"):
         run.round(1.5, {("a", "a"): (1, 2)})
     run.finish()
-    assert Store(db).rounds.of_runs([run.run_id]) == []
+    assert Store(db).rounds.measured([run.run_id]) == []
 
 
 def test_an_unknown_data_set_is_said_at_once_and_kept(db):

@@ -22,7 +22,7 @@ from fedcore.base.events import (
 from fedcore.base.files import PROJECT
 from fedcore.base.progress import Progress
 from fedcore.config import expand
-from fedcore.store import RoundRow, Store
+from fedcore.store import Store
 from fedcore.store.damage import SUMMARY
 from fedcore.store.database import reading, writing
 from fedcore.store.experiments import Draw, best_draw
@@ -217,8 +217,8 @@ def test_numpy_and_other_numbers_are_cast(writer):
     writer.started(of_numpy(Started(entities=ENTITIES, rounds_total=5, environment={"threads": 2})))
     writer.write_round(of_numpy(event))
     store, run_id = Store(writer.claim.db), writer.run_id
-    (row,) = store.rounds.of_runs([run_id])
-    assert row == RoundRow(run_id=run_id, round=1, **MEASURED)
+    (row,) = store.rounds.measured([run_id])
+    assert dict(row) == {"run_id": run_id, "round": 1, **MEASURED}
     assert [accuracy[1:] for accuracy in store.cells.own_accuracy(run_id)] == [(1, 3, 4, 0.5)]
     assert store.rounds.clients(run_id) == [(1, 1, 8, 0.5, 9, 10)]
     assert store.diagnostics.of_run(run_id, "d") == [(1, 1, -1, 1.5)]

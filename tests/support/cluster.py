@@ -11,6 +11,7 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import psutil
+import pytest
 from fedlens_ray.connection import SETTINGS, Node
 from fedlens_ray.node import NodeReport
 from fedlens_ray.nodes import ClusterWatch, NodeState
@@ -19,6 +20,8 @@ from fedlens_ray.stream import RemoteEngine
 
 from fedcore.base.devices import Device
 from fedcore.base.files import PROJECT
+from fedcore.config import parse
+from fedcore.engine.plan import plan
 from fedcore.jobs.supervisor import Supervisor
 from fedcore.store import Store
 from fedcore.store.runs import QueuedRun
@@ -47,6 +50,18 @@ START_ATTEMPTS = 3
 TOKEN = "a-token-of-the-tests-that-is-long-enough"
 
 
+def settings(cache: Path) -> dict[str, str]:
+    """The environment variables of the processes of a cluster, with the folder of their encodings."""
+    return {**SETTINGS, "RAY_AUTH_TOKEN": TOKEN, "FEDLENS_CACHE": str(cache), "PYTHONPATH": str(PROJECT)}
+
+
+def queue_fedot(db: Path, rounds: int, seeds: Sequence[int] = (1,), device: str = "auto") -> tuple[int, ...]:
+    """FedOT with momentum kept across rounds: shared, local and optimiser state must all travel."""
+    config = {"lr": 0.01, "optimiser_state": "kept"}
+    chosen = parse({"rounds": rounds, "seeds": [*seeds], "methods": [{"name": "fedot", "config": config}]})
+    return Store(db).experiments.create(chosen, plan(chosen).runs, device=device).run_ids
+
+
 @contextmanager
 def two_nodes(cache: Path) -> Iterator[Any]:
     """Start a head and a node with one CPU each, and leave nothing behind.
@@ -54,24 +69,18 @@ def two_nodes(cache: Path) -> Iterator[Any]:
     Args:
         cache: folder in which a node keeps its encodings.
     """
-    settings = {**SETTINGS, "RAY_AUTH_TOKEN": TOKEN, "FEDLENS_CACHE": str(cache), "PYTHONPATH": str(PROJECT)}
-    before = {name: os.environ.get(name) for name in settings}
-    os.environ.update(settings)
-    from ray.cluster_utils import Cluster as RayCluster
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in settings(cache).items():
+            patch.setenv(name, value)
+        from ray.cluster_utils import Cluster as RayCluster
 
-    cluster: Any = RayCluster(
-        initialize_head=True, head_node_args={"num_cpus": 1, "node_name": "alpha", "include_dashboard": False}
-    )
-    try:
-        cluster.add_node(num_cpus=1, node_name="beta")
-        yield cluster
-    finally:
-        cluster.shutdown()
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name)
-            else:
-                os.environ[name] = value
+        head = {"num_cpus": 1, "node_name": "alpha", "include_dashboard": False}
+        cluster: Any = RayCluster(initialize_head=True, head_node_args=head)
+        try:
+            cluster.add_node(num_cpus=1, node_name="beta")
+            yield cluster
+        finally:
+            cluster.shutdown()
 
 
 def _begin(command: list[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:

@@ -259,11 +259,6 @@ def mixed(db: Path) -> int:
 
 
 def alter(db: Path, statement: str) -> None:
-    """Change rows as damage would: past the triggers."""
+    """Change rows as damage would."""
     with closing(sqlite3.connect(db)) as connection, connection:
-        triggers = connection.execute("SELECT name, sql FROM sqlite_master WHERE type='trigger'").fetchall()
-        for name, _ in triggers:
-            connection.execute(f"DROP TRIGGER {name}")
         connection.execute(statement)
-        for _, sql in triggers:
-            connection.execute(sql)
