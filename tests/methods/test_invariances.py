@@ -209,7 +209,8 @@ def variant(name: str, options: dict[str, object]) -> tuple[Method, Federation, 
     """A trained method, its data and its state."""
     if not registry.get(name).trains:
         held = federation(name)
-        return build(name, held, **SMALL.get(name, {})), held, State()
+        method = build(name, held, **SMALL.get(name, {}))
+        return method, held, method.init(held.problem.generator)
     if not options:
         loop = usual(name)
         return loop.method, loop.federation, loop.state
