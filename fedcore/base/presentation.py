@@ -104,20 +104,18 @@ class About:
     """The presentation of a method in forms, tables, charts and the documentation.
 
     Attributes:
-        title: display name, e.g. "FedOT".
+        title: display name, e.g. "FedOT", of a method outside FedLens; ours are in ``assets/methods.toml``.
         source: paper and year.
         bibtex: the entry of the paper, of a method outside FedLens; ours are in ``assets/references.bib``.
         summary: the idea in a few sentences, shown beside the form.
-        family: whether it is listed as a method or as a baseline.
         prompts: names of its learned prompts -> their names in tables.
         alike: why the rows of its personal models may hardly differ from the global model's, in a sentence.
     """
 
-    title: str
+    title: str = ""
     source: str = ""
     bibtex: str = ""
     summary: str = ""
-    family: Literal["method", "baseline"] = "method"
     charts: tuple[DiagnosticChart, ...] = ()
     matrices: tuple[MatrixChart, ...] = ()
     field_charts: tuple[FieldChart, ...] = ()

@@ -15,6 +15,7 @@ from fedcore.methods.base import (
     Step,
     Uploads,
 )
+from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import (
     TENFOLD,
     BatchSize,

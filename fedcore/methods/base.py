@@ -19,9 +19,9 @@ evaluation          ``models``, then ``head`` and ``logits`` for as many models 
 afterwards          ``features``, ``prompts``, ``gradcam_scores``, ``result_caveat``, for pages and tables
 ==================  ===================================================================================
 
-``init`` and ``train_step`` have to be defined, and ``logits`` unless ``head`` or ``features`` gives what CLIP
-compares. Every other hook has a default, and together the defaults are federated averaging of the parameters
-that ``shared`` names.
+``init`` has to be defined, and ``logits`` unless ``head`` or ``features`` gives what CLIP compares. Every
+other hook has a default: clients train by the cross-entropy of their scores, and the server averages the
+parameters that ``shared`` names.
 
 Parameters of several clients or models carry the client axis first, and "participants" are the clients of
 the chunk that is trained or evaluated. A method keeps nothing between rounds: what is remembered is in
@@ -60,7 +60,7 @@ ConfigT = TypeVar("ConfigT", bound=MethodConfig, default=Any)
 
 
 class Method(Generic[ConfigT]):
-    """Base of all methods: set ``name``, ``about`` and ``Config``, and define the three hooks named above."""
+    """Base of all methods: set ``name``, ``about`` and ``Config``, and define the hooks named above."""
 
     # Declarations
 
@@ -186,8 +186,9 @@ class Method(Generic[ConfigT]):
     def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
         """Return the losses of one batch as functions of ``params``; the engine differentiates and steps.
 
-        Called for every batch of every local epoch. A client without samples left is not in the batch, so the
-        leading axis may be shorter than the number of participants: ``batch.clients`` says who is in it.
+        Default: the cross-entropy of the clients' scores moves all that they hold. Called for every batch of
+        every local epoch. A client without samples left is not in the batch, so the leading axis may be
+        shorter than the number of participants: ``batch.clients`` says who is in it.
 
         Args:
             params: all that the clients hold: the shared, personal and local parameters, by name.
@@ -195,7 +196,7 @@ class Method(Generic[ConfigT]):
 
         Shape: params and const (clients, ...).
         """
-        raise FedLensMethodError(f"{type(self).__name__} defines no train_step; define it, or trains = False")
+        return Step({tuple(params): self.prediction_loss(params, batch)})
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -302,10 +303,12 @@ class Method(Generic[ConfigT]):
     def models(self, state: State) -> Models:
         """Return the models that are evaluated, before round 1 and after every evaluated aggregation.
 
-        Default: the shared parameters are the global model, and a client has its own parts beside them.
+        Default: the shared parameters are the global model, and a client has its own parts beside them. If
+        clients have nothing else, there is no global model.
         """
         shared = {name: value[None] for name, value in state.shared.items()}
-        return Models(shared, {**self.repeat(state.shared), **state.personal, **state.local})
+        clients = {**self.repeat(state.shared), **state.personal, **state.local}
+        return Models(shared if shared or not clients else None, clients)
 
     def retarget(self, state: State, to: Self) -> State:
         """Return the state of the same models for other class names, from which ``to`` makes its ``models``.

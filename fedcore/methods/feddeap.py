@@ -23,7 +23,6 @@ from pydantic import model_validator
 from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import Generator, Tensor, torch
 from fedcore.base.lazy import functional as F
-from fedcore.base.presentation import About, DiagnosticChart
 from fedcore.clip import specs
 from fedcore.clip.backbone import Backbone
 from fedcore.clip.prompts import (
@@ -34,6 +33,8 @@ from fedcore.clip.prompts import (
     draw_context,
     encode_class_context,
 )
+from fedcore.methods import About, DiagnosticChart, LocalData, Problem, method
+from fedcore.methods import hyperparameters as hp
 from fedcore.methods.base import (
     Batch,
     Generators,
@@ -47,20 +48,6 @@ from fedcore.methods.base import (
     Uploads,
     rate_warnings,
 )
-from fedcore.methods.federation import LocalData, Problem
-from fedcore.methods.hyperparameters import (
-    OPTIMISER_STATE,
-    TENFOLD,
-    BatchSize,
-    LearningRate,
-    LeftOpen,
-    LossWeight,
-    MethodConfig,
-    PromptLength,
-    WeightDecay,
-    hyper,
-)
-from fedcore.methods.registry import method
 from fedcore.methods.tensors import (
     cosine_logits,
     cross_entropy,
@@ -78,16 +65,16 @@ NO_NETWORK = {"semantic_alignment": (False,), "domain_alignment": (False,)}
 """Neither of them is trained."""
 
 
-class FedDEAPConfig(MethodConfig):
+class FedDEAPConfig(hp.MethodConfig):
     left_open = (
-        OPTIMISER_STATE,
-        LeftOpen(
+        hp.OPTIMISER_STATE,
+        hp.LeftOpen(
             "optimiser of the prompts",
             "the paper names none",
             "momentum and decay of the authors' code",
             {"plain SGD": {"momentum": 0.0, "weight_decay": 0.0}},
         ),
-        LeftOpen(
+        hp.LeftOpen(
             "mean image embedding",
             "the paper does not say of which images it is in prediction; the authors' public code takes the "
             "test batch, sorted by class, whose mean can tell the classes",
@@ -95,35 +82,35 @@ class FedDEAPConfig(MethodConfig):
             {"of the sorted test batch": {"image_context": "batch", "test_order": "sorted"}},
             unless={"personal_prompt": (False,)},
         ),
-        LeftOpen(
+        hp.LeftOpen(
             "alignment losses",
             "by the equations they train the prompts; in the authors' public code they have no gradient",
             "they train the prompts",
             {"train nothing": {"semantic_alignment": False, "domain_alignment": False}},
             values=(True, False),
         ),
-        LeftOpen(
+        hp.LeftOpen(
             "temperature of the ETF losses",
             "the equations share CLIP's; Appendix B and the authors' public code have 1",
             "CLIP's",
             {"1": {"etf_temperature": "1"}},
             unless=NO_NETWORK,
         ),
-        LeftOpen(
+        hp.LeftOpen(
             "input of the networks",
             "the paper does not say whether embeddings are normalised first",
             "as they are",
             {"of unit length": {"phi_input": "normalised"}},
             unless=NO_NETWORK,
         ),
-        LeftOpen(
+        hp.LeftOpen(
             "columns of the domain ETF",
             "the paper does not say whether clients of one domain share a column",
             "one per domain that trains",
             {"one per client": {"domain_etf": "client"}},
             unless={"client_per_domain": (True,)},
         ),
-        LeftOpen(
+        hp.LeftOpen(
             "domain prompt of the global model",
             "the paper does not say what stands for the prompt of a domain that has no client",
             "nothing",
@@ -132,11 +119,11 @@ class FedDEAPConfig(MethodConfig):
         ),
     )
 
-    lr: LearningRate = hyper(1e-3, "Learning rate of the clients (paper: 1e-3; DomainNet-126: 1e-2)")
-    weight_decay: WeightDecay = hyper(1e-5, "Weight decay (authors' code: 1e-5; the paper names none)")
-    batch_size: BatchSize = hyper(64, "Samples in a local batch (paper: 64; DomainNet-126: 256)")
-    prompt_length: PromptLength = hyper(16, "Vectors L of each of the two prompts, tokens (paper: 16)")
-    personal_length: int | None = hyper(
+    lr: hp.LearningRate = hp.hyper(1e-3, "Learning rate of the clients (paper: 1e-3; DomainNet-126: 1e-2)")
+    weight_decay: hp.WeightDecay = hp.hyper(1e-5, "Weight decay (authors' code: 1e-5; the paper names none)")
+    batch_size: hp.BatchSize = hp.hyper(64, "Samples in a local batch (paper: 64; DomainNet-126: 256)")
+    prompt_length: hp.PromptLength = hp.hyper(16, "Vectors L of each of the two prompts, tokens (paper: 16)")
+    personal_length: int | None = hp.hyper(
         None,
         "Vectors of the domain prompt, tokens (paper's Table 5: 12 beside 20, 20 beside 12); "
         "default: prompt_length",
@@ -145,45 +132,49 @@ class FedDEAPConfig(MethodConfig):
         le=75,
         empty="the prompt length",
     )
-    personal_prompt: bool = hyper(
+    personal_prompt: bool = hp.hyper(
         True, "Learn a domain prompt that stays on its client (off: the paper's baseline)"
     )
-    semantic_alignment: bool = hyper(True, "Align text features with the semantic ETF (L_sp, Eq. 8)")
-    domain_alignment: bool = hyper(True, "Align text features with the domain ETF (L_dp, Eq. 10)")
-    semantic_weight: LossWeight = hyper(1.0, "lambda, weight of L_sp for the shared prompt", search=TENFOLD)
-    domain_weight: LossWeight = hyper(1.0, "eta, weight of L_dp for the domain prompt", search=TENFOLD)
-    etf_temperature: Literal["1/s", "1"] = hyper(
+    semantic_alignment: bool = hp.hyper(True, "Align text features with the semantic ETF (L_sp, Eq. 8)")
+    domain_alignment: bool = hp.hyper(True, "Align text features with the domain ETF (L_dp, Eq. 10)")
+    semantic_weight: hp.LossWeight = hp.hyper(
+        1.0, "lambda, weight of L_sp for the shared prompt", search=hp.TENFOLD
+    )
+    domain_weight: hp.LossWeight = hp.hyper(
+        1.0, "eta, weight of L_dp for the domain prompt", search=hp.TENFOLD
+    )
+    etf_temperature: Literal["1/s", "1"] = hp.hyper(
         "1/s",
         "Temperature of the ETF losses: CLIP's own, as in the equations, or 1 (authors' code)",
         title="ETF temperature",
         words={"1/s": "CLIP's own"},
     )
-    phi_input: Literal["raw", "normalised"] = hyper(
+    phi_input: Literal["raw", "normalised"] = hp.hyper(
         "raw",
         "Input of the transformation networks: embeddings as they are (paper), or of unit length",
         title="transformation input",
         words={"raw": "as it is", "normalised": "of unit length"},
     )
-    domain_etf: Literal["domain", "client"] = hyper(
+    domain_etf: Literal["domain", "client"] = hp.hyper(
         "domain",
         "Columns of the domain ETF: one per domain, or one per client",
         title="domain ETF columns",
         words={"domain": "one per domain", "client": "one per client"},
     )
-    image_context: Literal["train_mean", "batch"] = hyper(
+    image_context: Literal["train_mean", "batch"] = hp.hyper(
         "train_mean",
         "Mean embedding that scales the domain prompt in prediction: of the client's training "
         "images, or of the test batch (authors' code; a prediction then depends on its neighbours)",
         words={"train_mean": "mean training image", "batch": "mean of the test batch"},
     )
-    test_order: Literal["shuffled", "sorted"] = hyper(
+    test_order: Literal["shuffled", "sorted"] = hp.hyper(
         "shuffled",
         "Order in which test images form batches if a batch's mean enters the prediction; "
         "sorted: by class (authors' code), so that the mean can tell the classes",
         title="order of test images",
         words={"sorted": "sorted by class"},
     )
-    unseen: Literal["semantic_only", "mean_image"] = hyper(
+    unseen: Literal["semantic_only", "mean_image"] = hp.hyper(
         "semantic_only",
         "Global model, which has no domain prompt: leave it out, or put the test batch's mean "
         "embedding in its place",
@@ -287,12 +278,6 @@ def frame(problem: Problem, net: str, columns: int) -> Tensor:
     return vectors.to(backbone.device, backbone.dtype)
 
 
-def init_network(net: str, d: int, generator: Generator) -> Params:
-    """Draw both layers as torch.nn.Linear does. Shape: w1 (d/2, d), b1 (d/2,), w2 (d, d/2), b2 (d,)."""
-    drawn = (*draw_linear(d // 2, d, generator), *draw_linear(d, d // 2, generator))
-    return {f"{net}_{part}": value for part, value in zip(LAYERS, drawn, strict=True)}
-
-
 def transform(params: Params, net: str, h: Tensor) -> Tensor:
     """Return Phi(h), a ReLU between two linear layers. Shape: h (clients, n, d) -> (clients, n, d)."""
     w1, b1, w2, b2 = (params[f"{net}_{part}"] for part in LAYERS)
@@ -362,7 +347,6 @@ class FedDEAP(Method[FedDEAPConfig]):
 
     name = "feddeap"
     about = About(
-        title="FedDEAP",
         source="Zheng et al., FedDEAP: Adaptive Dual-Prompt Tuning for Multi-Domain Federated Learning, 2025",
         summary="CLIP stays frozen; every class gets two learned prompts, one shared by all clients and "
         "one of the client's own, which is scaled by the mean image embedding of its domain. "
@@ -427,7 +411,6 @@ class FedDEAP(Method[FedDEAPConfig]):
     class_axes = {"p_s": -3, "p_d": -3}
 
     def __init__(self, config: FedDEAPConfig, problem: Problem) -> None:
-        """Prepare class texts and ETFs."""
         super().__init__(config, problem)
         backbone = problem.backbone
         self.scale = backbone.logit_scale
@@ -453,7 +436,6 @@ class FedDEAP(Method[FedDEAPConfig]):
 
     @classmethod
     def check(cls, config: FedDEAPConfig, context: RunContext) -> None:
-        """Refuse backbones and federations that the equations do not fit."""
         spec = context.spec
         check_prompts(spec)
         if config.personal_prompt and spec.embed_dim != spec.token_width:
@@ -472,12 +454,10 @@ class FedDEAP(Method[FedDEAPConfig]):
 
     @classmethod
     def bound_to_clients(cls, config: FedDEAPConfig) -> str:
-        """Refuse unseen clients if each client's domain has its own vector."""
         return "it aligns with the domains of the clients that take part" if config.domain_alignment else ""
 
     @classmethod
     def bound_to_classes(cls, config: FedDEAPConfig) -> str:
-        """Refuse new classes: each class has its own prompts."""
         return "it learns a prompt for each class"
 
     def init(self, generator: Generators) -> State:
@@ -494,7 +474,9 @@ class FedDEAP(Method[FedDEAPConfig]):
 
         shared, local = {"p_s": draw("p_s", "prompt_length")}, {}
         for net in self.etf:
-            shared |= init_network(net, backbone.spec.embed_dim, generator("network", net))
+            draws, d = generator("network", net), backbone.spec.embed_dim
+            layers = (*draw_linear(d // 2, d, draws), *draw_linear(d, d // 2, draws))
+            shared |= {f"{net}_{part}": value for part, value in zip(LAYERS, layers, strict=True)}
         if self.config.personal_prompt:
             local["p_d"] = draw("p_d", "personal_length")
         return State(shared=self.place(shared), local=self.repeat(self.place(local)))
@@ -551,7 +533,6 @@ class FedDEAP(Method[FedDEAPConfig]):
 
     @classmethod
     def result_caveat(cls, config: FedDEAPConfig, embedded: bool) -> str:
-        """Say that a sorted test set can give its labels away."""
         if config.test_order == "shuffled":
             return ""
         return "tested on images sorted by class: the mean of a batch can reveal their class"

@@ -21,14 +21,14 @@ from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
 from fedcore.base.linalg import Remembered, cayley, orthogonality, solve_skew
-from fedcore.base.presentation import GRADIENT_CONFLICT, About, DiagnosticChart, FieldChart
 from fedcore.clip import specs
 from fedcore.clip.prompts import check_prompts, class_suffix, draw_context, encode_context
+from fedcore.methods import GRADIENT_CONFLICT, About, DiagnosticChart, FieldChart, LocalData, Problem, method
+from fedcore.methods import hyperparameters as hp
 from fedcore.methods.base import (
     Batch,
     Generators,
     Method,
-    Models,
     Params,
     RunContext,
     State,
@@ -36,17 +36,6 @@ from fedcore.methods.base import (
     Uploads,
     rate_warnings,
 )
-from fedcore.methods.federation import LocalData, Problem
-from fedcore.methods.hyperparameters import (
-    CLASS_MEANS,
-    OPTIMISER_STATE,
-    UNTRAINED_CLASSES,
-    LearningRate,
-    LeftOpen,
-    MethodConfig,
-    hyper,
-)
-from fedcore.methods.registry import method
 from fedcore.methods.tensors import compared, cross_entropy, mean_cosine, measured, piece_size
 
 PROMPT_LENGTH = 4
@@ -55,30 +44,30 @@ SOME_ROUNDS = "After round 20, in every fifth and the last."
 """Says on a chart in which rounds ``measured`` holds."""
 
 
-class FedOTConfig(MethodConfig):
+class FedOTConfig(hp.MethodConfig):
     """Hyper-parameters of FedOT and of the variants that its paper compares with."""
 
     left_open = (
-        OPTIMISER_STATE,
-        LeftOpen(
+        hp.OPTIMISER_STATE,
+        hp.LeftOpen(
             "momentum",
             "the paper prints 5e-4 for momentum as well as for weight decay, probably a misprint",
             "0.9",
             {"5e-4, as printed": {"momentum": 0.0005}},
         ),
-        LeftOpen(
+        hp.LeftOpen(
             "batch size", "the paper gives none", "32", {"16": {"batch_size": 16}, "64": {"batch_size": 64}}
         ),
-        LeftOpen(
+        hp.LeftOpen(
             "logit temperature", "the paper gives no value of tau", "CLIP's own scale", {"1": {"tau": 1.0}}
         ),
-        LeftOpen(
+        hp.LeftOpen(
             "server's mean",
             "the paper builds on FedAvg, which weights clients by their samples, and gives no weights",
             "a plain mean",
             {"by sample count": {"weighting": "samples"}},
         ),
-        LeftOpen(
+        hp.LeftOpen(
             "step of the rotation",
             "at one learning rate a Cayley transform moves four times as far as a linear one, and the paper "
             "does not say whether it matches their steps",
@@ -86,7 +75,7 @@ class FedOTConfig(MethodConfig):
             {"one step length": {"skew": "quarter"}},
             unless={"local_transform": ("linear", "none", "adapter")},
         ),
-        LeftOpen(
+        hp.LeftOpen(
             "random classifier",
             "the paper does not say how it is drawn",
             "rows of length 1",
@@ -95,38 +84,38 @@ class FedOTConfig(MethodConfig):
         ),
     )
 
-    lr: LearningRate = hyper(5e-5, "Learning rate of local SGD (paper: 5e-5; FEMNIST: 1e-3)")
-    blocks: int = hyper(
+    lr: hp.LearningRate = hp.hyper(5e-5, "Learning rate of local SGD (paper: 5e-5; FEMNIST: 1e-3)")
+    blocks: int = hp.hyper(
         1,
         "Number of orthogonal blocks r, dividing the embedding width d; r > 1 is FedOT(+B) "
         "(paper's best: FEMNIST 256, PACS 1, Office-Home 1, VLCS 4, TerraIncognita 16)",
         ge=1,
     )
-    local_transform: Literal["cayley", "linear", "none", "adapter"] = hyper(
+    local_transform: Literal["cayley", "linear", "none", "adapter"] = hp.hyper(
         "cayley",
         "A client's own transform: cayley (orthogonal, FedOT), linear (any matrix, FedOT(-o)), "
         "adapter (FedAdapter: h + W2 relu(W1 h), hidden d/4), none",
         words={"cayley": "orthogonal", "linear": "any matrix", "none": "none", "adapter": "residual adapter"},
     )
-    share: Literal["split", "all_global", "all_local"] = hyper(
+    share: Literal["split", "all_global", "all_local"] = hp.hyper(
         "split",
         "What the server averages: split, the classifier alone (FedOT); all_global, the "
         "classifier and the transform; all_local, nothing (there is no global model)",
         title="server averages",
         words={"split": "the classifier", "all_global": "classifier and transforms", "all_local": "nothing"},
     )
-    classifier: Literal["weights", "prompt"] = hyper(
+    classifier: Literal["weights", "prompt"] = hp.hyper(
         "weights",
         "What the clients learn together: the classifier's weights (paper), or a prompt of four tokens, "
         "drawn at random, whose class features are the classifier (Appendix E.3)",
         title="learned classifier",
         words={"weights": "its weights", "prompt": "a prompt"},
     )
-    init: Literal["text", "random", "linear", "class_means"] = hyper(
+    init: Literal["text", "random", "linear", "class_means"] = hp.hyper(
         "text",
         "Initial classifier: features of the class prompts (text), random rows of length 1 (random, "
         "our interpretation of RandInit), rows of length 0.58, as a linear layer draws them (linear), or "
-        + CLASS_MEANS,
+        + hp.CLASS_MEANS,
         title="initial classifier",
         words={
             "text": "class prompts",
@@ -135,7 +124,7 @@ class FedOTConfig(MethodConfig):
             "class_means": "class means",
         },
     )
-    tau: float | None = hyper(
+    tau: float | None = hp.hyper(
         None,
         "Logit temperature; default: CLIP's own scale (100)",
         title="logit temperature",
@@ -143,7 +132,7 @@ class FedOTConfig(MethodConfig):
         le=1000,
         empty="CLIP's own",
     )
-    lr_transform: float | None = hyper(
+    lr_transform: float | None = hp.hyper(
         None,
         "Learning rate of the client's own transform; default: that of the classifier. At one "
         "rate the orthogonal transform moves four times as far as any matrix, so a quarter of it matches "
@@ -153,7 +142,7 @@ class FedOTConfig(MethodConfig):
         le=100,
         empty="the classifier's",
     )
-    skew: Literal["half", "quarter"] = hyper(
+    skew: Literal["half", "quarter"] = hp.hyper(
         "half",
         "P of the Cayley map: half, (X - X^T)/2 (paper), or quarter, (X - X^T)/4, with which Q "
         "first moves as the skew part of any matrix would at the same learning rate",
@@ -190,19 +179,12 @@ def apply_blocks(matrix: Tensor, h: Tensor) -> Tensor:
     return (rows @ matrix.transpose(-1, -2)).transpose(1, 2).flatten(2).contiguous()
 
 
-def nearest_divisors(d: int, r: int) -> tuple[int, int]:
-    """Return the largest divisor of d below r and the smallest above it (d itself if there is none)."""
-    divisors = [k for k in range(1, d + 1) if d % k == 0]
-    return max(k for k in divisors if k <= r), min((k for k in divisors if k >= r), default=d)
-
-
 @method
 class FedOT(Method[FedOTConfig]):
     """tau w_g Q h / |Q h| with a shared classifier w_g and a rotation Q = cayley(X) of each client."""
 
     name = "fedot"
     about = About(
-        title="FedOT",
         source="Kong et al., Generalized and Personalized Federated Learning with Black-Box Foundation "
         "Models via Orthogonal Transformations, 2025",
         summary="CLIP is a black box: only its image embeddings are used. "
@@ -265,11 +247,11 @@ class FedOT(Method[FedOTConfig]):
 
     @classmethod
     def check(cls, config: FedOTConfig, context: RunContext) -> None:
-        """Refuse blocks that do not divide the embedding."""
         d = context.spec.embed_dim
         if d % config.blocks:
-            below, above = nearest_divisors(d, config.blocks)
-            near = f"{below} or {above}" if below != above else str(below)
+            divisors = [k for k in range(1, d + 1) if d % k == 0]
+            below = max(k for k in divisors if k < config.blocks)
+            near = " or ".join(map(str, [below, *[k for k in divisors if k > config.blocks][:1]]))
             raise FedLensError(
                 f"{config.blocks} blocks do not divide {context.spec.name}'s embedding width {d}; use {near}",
                 "blocks",
@@ -283,7 +265,7 @@ class FedOT(Method[FedOTConfig]):
         """Refuse new classes for a classifier that is not made of class prompts."""
         if config.classifier == "prompt":
             return ""
-        return UNTRAINED_CLASSES.get(config.init, "its classifier starts at random")
+        return hp.UNTRAINED_CLASSES.get(config.init, "its classifier starts at random")
 
     def init(self, generator: Generators) -> State:
         """Return a classifier made of the class prompts, and identity transforms.
@@ -348,11 +330,6 @@ class FedOT(Method[FedOTConfig]):
         if "classifier" in params:
             return params["classifier"]
         return F.normalize(encode_context(self.problem.backbone, params["prompt"], self.suffix), dim=-1)
-
-    def models(self, state: State) -> Models:
-        """Give each client the classifier with its own transform, and the server the identity."""
-        common = {name: value[None] for name, value in state.shared.items()}
-        return Models(common or None, {**self.repeat(state.shared), **state.local})
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return Q of every model, and T(p). Shape: q (models, r, d/r, d/r), classifier (models, K, d)."""

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import cast
@@ -57,9 +58,11 @@ def method(cls: type[Method] | None = None) -> type[Method]:
             f"@method takes no arguments and stands above a subclass of Method with a name; this is {cls!r}",
             "methods",
         )
+    ours, other = built_in().get(cls.name), _METHODS.get(cls.name)  # ours need not be loaded
+    if ours is not None and ours.module == cls.__module__:
+        cls.about = replace(cls.about, title=ours.title)
     if fault := declarations.fault_of_class(cls):
         raise FedLensError(f"method '{cls.name}' does not keep the contract: {fault}", "methods")
-    ours, other = built_in().get(cls.name), _METHODS.get(cls.name)  # ours need not be loaded
     taken = ours.module if ours is not None else cls.__module__ if other is None else other.__module__
     if taken != cls.__module__:
         raise FedLensError(f"two methods are called '{cls.name}' ({taken}, {cls.__module__}); rename one")
@@ -120,10 +123,13 @@ def _run(file: Path, content: bytes) -> list[str]:
 
 
 def load_all() -> dict[str, type[Method]]:
-    """Load the methods of FedLens, then those of the files in FEDLENS_METHODS (a list like PATH)."""
+    """Load the methods of FedLens, and those of the files in FEDLENS_METHODS (a list like PATH).
+
+    Baselines come last.
+    """
     load_built_in()
     _load_named_files()
-    return dict(sorted(_METHODS.items(), key=lambda item: (item[1].about.family != "method", item[0])))
+    return dict(sorted(_METHODS.items(), key=lambda item: (".baselines." in item[1].__module__, item[0])))
 
 
 def _load_named_files() -> None:

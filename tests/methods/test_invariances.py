@@ -171,7 +171,8 @@ def variant(name: str, options: dict[str, object]) -> tuple[Method, Federation, 
     """A trained method, its data and its state."""
     if not registry.get(name).trains:
         held = federation(name)
-        return build_small(name, held), held, State()
+        method = build_small(name, held)
+        return method, held, method.init(held.problem.generator)
     if not options:
         loop = usual(name)
         return loop.method, loop.federation, loop.state

@@ -11,12 +11,7 @@ from fedcore.base.progress import NotPrepared, require_slow_work
 from fedcore.data.images import Entry, ImageSet
 from fedcore.data.readers import archives, ddr, embeddings, hf, label_files, manifest, torchvision_sets
 from fedcore.data.readers.files import LeftOut, Listing, NotInFolder, existing_folder, usable_images, warnings
-from fedcore.data.readers.layout import (
-    catalog_layout,
-    chosen_domains,
-    folder_layout,
-    list_images,
-)
+from fedcore.data.readers.layout import catalog_layout, chosen_domains, folder_layout, list_images
 
 _Result = TypeVar("_Result")
 

@@ -10,23 +10,22 @@ same whether h is normalised before or not; it is not, and alpha = 0 is zero-sho
 
 from fedcore.base.lazy import Tensor
 from fedcore.base.lazy import functional as F
-from fedcore.base.presentation import About
-from fedcore.methods.base import Batch, Generators, Method, Params, State, Step
-from fedcore.methods.hyperparameters import MethodConfig, SearchRange, hyper
-from fedcore.methods.registry import method
+from fedcore.methods import About, method
+from fedcore.methods import hyperparameters as hp
+from fedcore.methods.base import Generators, Method, Params, State
 from fedcore.methods.tensors import draw_linear
 
 
-class CLIPAdapterConfig(MethodConfig):
-    alpha: float = hyper(
+class CLIPAdapterConfig(hp.MethodConfig):
+    alpha: float = hp.hyper(
         0.2,
         "Share of the adapter in the image feature; 0 is zero-shot CLIP (paper: 0.2)",
         title="adapter share",
         ge=0,
         le=1,
-        search=SearchRange(low=0.1, high=0.9),
+        search=hp.SearchRange(low=0.1, high=0.9),
     )
-    reduction: int = hyper(
+    reduction: int = hp.hyper(
         4, "Width of the embedding, divided by that of the hidden layer (paper: 4)", ge=1, le=64
     )
 
@@ -37,7 +36,6 @@ class CLIPAdapter(Method[CLIPAdapterConfig]):
 
     name = "clip-adapter"
     about = About(
-        title="CLIP-Adapter",
         source="Gao et al., CLIP-Adapter: Better Vision-Language Models with Feature Adapters, IJCV 2024",
         summary="Both of CLIP's encoders stay frozen; images are encoded once. "
         "A small network with a narrow hidden layer makes a second feature of the image embedding. "
@@ -45,7 +43,6 @@ class CLIPAdapter(Method[CLIPAdapterConfig]):
         "class prompts as CLIP does. "
         "Clients train the network by cross-entropy on their own images and the server averages it; "
         "nothing else is sent.",
-        family="baseline",
     )
     clients_use_global = True
     Config = CLIPAdapterConfig
@@ -58,9 +55,6 @@ class CLIPAdapter(Method[CLIPAdapterConfig]):
         w1, _ = draw_linear(hidden, d, generator("clip-adapter", "down"))
         w2, _ = draw_linear(d, hidden, generator("clip-adapter", "up"))
         return State(shared=self.place({"w1": w1, "w2": w2}))
-
-    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        return Step({self.shared: self.prediction_loss(params, batch)})
 
     def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mixture and the class prompts. Shape: -> (models, samples or K, d)."""

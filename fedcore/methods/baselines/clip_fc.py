@@ -9,30 +9,29 @@ from typing import Literal
 
 from fedcore.base.lazy import Tensor
 from fedcore.base.lazy import functional as F
-from fedcore.base.presentation import About
-from fedcore.methods.base import Batch, Generators, Method, Params, State, Step
-from fedcore.methods.federation import Problem
-from fedcore.methods.hyperparameters import CLASS_MEANS, UNTRAINED_CLASSES, MethodConfig, hyper
-from fedcore.methods.registry import method
+from fedcore.methods import About, Problem, method
+from fedcore.methods import hyperparameters as hp
+from fedcore.methods.base import Generators, Method, Params, State
 from fedcore.methods.tensors import draw_linear
 
 
-class CLIPFCConfig(MethodConfig):
+class CLIPFCConfig(hp.MethodConfig):
     """Hyper-parameters of CLIP-FC; no paper states them."""
 
-    init: Literal["random", "text", "class_means"] = hyper(
+    init: Literal["random", "text", "class_means"] = hp.hyper(
         "random",
-        f"Initial weights: those of a new linear layer, the features of the class prompts, or {CLASS_MEANS}",
+        "Initial weights: those of a new linear layer, the features of the class prompts, or "
+        + hp.CLASS_MEANS,
         title="initial classifier",
         words={"random": "new linear layer", "text": "class prompts", "class_means": "class means"},
     )
-    features: Literal["raw", "normalised"] = hyper(
+    features: Literal["raw", "normalised"] = hp.hyper(
         "raw",
         "raw: W h + b, a layer after the image encoder (paper); normalised: s W h/|h| + b, as CLIP scores",
         title="image features",
         words={"raw": "as they are", "normalised": "of unit length"},
     )
-    bias: bool = hyper(True, "Also learn one offset per class", title="class offsets")
+    bias: bool = hp.hyper(True, "Also learn one offset per class", title="class offsets")
 
 
 @method
@@ -41,14 +40,12 @@ class CLIPFC(Method[CLIPFCConfig]):
 
     name = "clip-fc"
     about = About(
-        title="CLIP-FC",
         source="Zheng et al., FedDEAP, 2025 (compared methods); it has no paper",
         summary="CLIP's image encoder stays frozen and its text encoder is left out. "
         "One fully connected layer from the image embedding to the classes is learned. "
         "Every client trains a copy of it by cross-entropy on its own images. "
         "The server averages the copies (FedAvg), so that all clients share one classifier. "
         "It shows how far CLIP's image features alone go, without prompts or adapters.",
-        family="baseline",
     )
     clients_use_global = True
     Config = CLIPFCConfig
@@ -60,8 +57,7 @@ class CLIPFC(Method[CLIPFCConfig]):
 
     @classmethod
     def bound_to_classes(cls, config: CLIPFCConfig) -> str:
-        """Refuse new classes for a layer that is not made of class prompts."""
-        return UNTRAINED_CLASSES.get(config.init, "its classifier starts at random")
+        return hp.UNTRAINED_CLASSES.get(config.init, "its classifier starts at random")
 
     def init(self, generator: Generators) -> State:
         """Return one layer for all; made of the class prompts, it starts as zero-shot CLIP.
@@ -78,9 +74,6 @@ class CLIPFC(Method[CLIPFCConfig]):
             )
         first = {"weight": weight, "bias": bias}
         return State(shared=self.place({name: first[name] for name in self.shared}))
-
-    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        return Step({self.shared: self.prediction_loss(params, batch)})
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return W h + b, or s W h/|h| + b. Shape: x (models, samples, d) -> (models, samples, classes)."""

@@ -13,12 +13,10 @@ from typing import Any, Literal
 from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
-from fedcore.base.presentation import About, DiagnosticChart
+from fedcore.methods import About, DiagnosticChart, LocalData, method
+from fedcore.methods import hyperparameters as hp
 from fedcore.methods.base import Batch, Generators, Params, RunContext, State, Step
 from fedcore.methods.baselines.fedclip import FedCLIP, FedCLIPConfig
-from fedcore.methods.federation import LocalData
-from fedcore.methods.hyperparameters import LossWeight, WeightDecay, Weighting, hyper
-from fedcore.methods.registry import method
 from fedcore.methods.tensors import draw_linear, linear, masked_mean
 
 KERNELS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -32,15 +30,15 @@ STATISTICS = ("running_mean", "running_var")
 class FACMICConfig(FedCLIPConfig):
     """Hyper-parameters of FACMIC: FedCLIP's, and those of the alignment."""
 
-    weight_decay: WeightDecay = hyper(0.02, "Weight decay of the clients (authors' code: 0.02)")
-    optimiser_state: Literal["fresh", "kept"] = hyper(
+    weight_decay: hp.WeightDecay = hp.hyper(0.02, "Weight decay of the clients (authors' code: 0.02)")
+    optimiser_state: Literal["fresh", "kept"] = hp.hyper(
         "kept",
         "State of the local optimiser: kept by the client across rounds (authors' code), or new each round",
     )
-    weighting: Weighting = hyper(
+    weighting: hp.Weighting = hp.hyper(
         "samples", "Server mean over clients: weighted by sample counts (authors' code), or plain"
     )
-    target: Literal["none", "held_out"] = hyper(
+    target: Literal["none", "held_out"] = hp.hyper(
         "none",
         "Images that the alignment term adapts to; none: no such term; held_out: images of the "
         "held-out domain without their labels, outside its test set, as in the paper. The model has then "
@@ -48,15 +46,17 @@ class FACMICConfig(FedCLIPConfig):
         title="aligned with",
         words={"none": "nothing", "held_out": "the held-out domain, unlabelled"},
     )
-    alignment: LossWeight = hyper(1.0, "Weight of the alignment term (authors: 1)", title="alignment weight")
-    target_features: Literal["raw", "adapted"] = hyper(
+    alignment: hp.LossWeight = hp.hyper(
+        1.0, "Weight of the alignment term (authors: 1)", title="alignment weight"
+    )
+    target_features: Literal["raw", "adapted"] = hp.hyper(
         "raw",
         "Target embeddings that the alignment term compares with the clients' adapted ones: raw, "
         "as the image encoder gives them (authors' code); adapted, by the same adapter (paper)",
         title="target features",
         words={"raw": "as encoded", "adapted": "adapted"},
     )
-    target_images: int = hyper(
+    target_images: int = hp.hyper(
         256,
         "Most unlabelled images that the alignment term reads, drawn once by the seed",
         title="target images",
@@ -100,7 +100,6 @@ class FACMIC(FedCLIP):
 
     name = "facmic"
     about = About(
-        title="FACMIC",
         source="Wu et al., FACMIC: Federated Adaptative CLIP Model for Medical Image Classification, MICCAI "
         "2024",
         summary="As FedCLIP: a small network weighs the dimensions of the image embeddings, and the server "
@@ -110,7 +109,6 @@ class FACMIC(FedCLIP):
         "client has. "
         "That reads unlabelled images of the domain that the model is tested on: it is off by default, "
         "and a run that uses it says so.",
-        family="baseline",
         charts=(
             DiagnosticChart(
                 "Loss terms",
@@ -125,8 +123,8 @@ class FACMIC(FedCLIP):
 
     @classmethod
     def check(cls, config: Any, context: RunContext) -> None:
-        """Refuse to align with a held-out domain if none is held out, or all of its images are tested."""
-        if config.target == "held_out" and not held_out_domains(context):
+        owned = {*(context.client_domain or (-1,))}
+        if config.target == "held_out" and (-1 in owned or len(owned) == len(context.domains)):
             raise FedLensError(
                 "target = held_out aligns the clients with a held-out domain, and none is held out; hold one "
                 'out (held_out = ["..."]), or choose target = none',
@@ -141,7 +139,6 @@ class FACMIC(FedCLIP):
 
     @classmethod
     def result_caveat(cls, config: Any, embedded: bool) -> str:
-        """Say that the model has seen unlabelled images of the held-out domain."""
         if config.target == "none":
             return ""
         return "trained with unlabelled images of the held-out domain (outside its test set)"
@@ -209,10 +206,3 @@ class FACMIC(FedCLIP):
         unit = (hidden - mean[:, None]) / (var[:, None] + BN_EPS).sqrt()
         hidden = F.leaky_relu(unit * params["gamma"][:, None] + params["beta"][:, None], SLOPE)
         return linear(hidden, params["w2"], params["b2"]).softmax(-1) * h
-
-
-def held_out_domains(context: RunContext) -> list[str]:
-    """Return the domains that no client has, if every client has one domain."""
-    if context.client_domain is None or -1 in context.client_domain:
-        return []
-    return [name for i, name in enumerate(context.domains) if i not in context.client_domain]

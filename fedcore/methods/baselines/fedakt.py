@@ -11,11 +11,9 @@ global model, which the paper does not have, reads A(h) with the header as it wa
 
 from fedcore.base.lazy import Tensor
 from fedcore.base.lazy import functional as F
-from fedcore.base.presentation import About, DiagnosticChart
+from fedcore.methods import About, DiagnosticChart, LocalData, method
+from fedcore.methods import hyperparameters as hp
 from fedcore.methods.base import Batch, Generators, Method, Models, Params, State, Step
-from fedcore.methods.federation import LocalData
-from fedcore.methods.hyperparameters import TENFOLD, LearningRate, LossWeight, MethodConfig, Weighting, hyper
-from fedcore.methods.registry import method
 from fedcore.methods.tensors import cross_entropy, draw_linear, linear, masked_mean
 
 ADAPTER = ("down_w", "down_b", "up_w", "up_b")
@@ -24,14 +22,14 @@ HEADER = ("head_w", "head_b")
 """Parameters of a client's header."""
 
 
-class FedAKTConfig(MethodConfig):
+class FedAKTConfig(hp.MethodConfig):
     """Hyper-parameters of FedAKT(C); FedOT's comparison states none, and there is no public code."""
 
-    lr: LearningRate = hyper(1e-2, "Learning rate of local SGD (our choice, as FedGH's)")
-    weighting: Weighting = hyper(
+    lr: hp.LearningRate = hp.hyper(1e-2, "Learning rate of local SGD (our choice, as FedGH's)")
+    weighting: hp.Weighting = hp.hyper(
         "samples", "Server mean over clients: weighted by sample counts, or plain (our choice)"
     )
-    hidden: int | None = hyper(
+    hidden: int | None = hp.hyper(
         None,
         "Hidden width of the shared adapter; default: a quarter of the embedding (our choice)",
         title="adapter width",
@@ -39,8 +37,8 @@ class FedAKTConfig(MethodConfig):
         le=65536,
         empty="a quarter of the embedding",
     )
-    distillation_weight: LossWeight = hyper(
-        1.0, "Weight of the distillation between the two features (our choice)", search=TENFOLD
+    distillation_weight: hp.LossWeight = hp.hyper(
+        1.0, "Weight of the distillation between the two features (our choice)", search=hp.TENFOLD
     )
 
 
@@ -50,7 +48,6 @@ class FedAKT(Method[FedAKTConfig]):
 
     name = "fedakt"
     about = About(
-        title="FedAKT(C)",
         source="Liu et al., Adapter-guided Knowledge Transfer for Heterogeneous Federated Learning, Journal "
         "of Systems Architecture 159, 2025, with CLIP as every client's model",
         summary="FedAKT lets clients have different models, each with a small adapter of the same form. "
@@ -59,7 +56,6 @@ class FedAKT(Method[FedAKTConfig]):
         "Only the adapter is sent, and the server averages it; it has no trained header. "
         "There is no public code, and FedOT's comparison states no settings; most of this is our "
         "interpretation.",
-        family="baseline",
         charts=(
             DiagnosticChart(
                 "FedAKT's loss terms",
@@ -78,7 +74,6 @@ class FedAKT(Method[FedAKTConfig]):
 
     @classmethod
     def bound_to_classes(cls, config: FedAKTConfig) -> str:
-        """Refuse new classes: the header is not made of class prompts."""
         return "its header starts at random"
 
     def init(self, generator: Generators) -> State:

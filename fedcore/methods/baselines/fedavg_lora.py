@@ -26,9 +26,10 @@ from typing import Literal
 
 from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import Tensor, torch
-from fedcore.base.presentation import About, DiagnosticChart
 from fedcore.clip.adapters import Lora, first_adapted_layer, init_lora
 from fedcore.clip.specs import BackboneSpec
+from fedcore.methods import About, DiagnosticChart, LocalData, Problem, method
+from fedcore.methods import hyperparameters as hp
 from fedcore.methods.base import (
     Batch,
     Generators,
@@ -43,23 +44,20 @@ from fedcore.methods.base import (
 )
 from fedcore.methods.baselines.lora_server import norm_weights, products, refined
 from fedcore.methods.fedalign.config import LoRAConfig
-from fedcore.methods.federation import LocalData, Problem
-from fedcore.methods.hyperparameters import LossWeight, Rank, SearchRange, hyper
-from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits
 
 
 class FedAvgLoRAConfig(LoRAConfig):
     """FedAlign's hyper-parameters, so that the two differ only in what clients and server exchange."""
 
-    scale: float = hyper(
+    scale: float = hp.hyper(
         14.3,
         "Factor of all cosines (as FedAlign: exp(2.66) = 14.3; OpenAI's CLIP itself has 100)",
         title="cosine scale",
         gt=0,
         le=1000,
     )
-    aggregation: Literal["factors", "ffa", "fedsa", "exact", "stack", "fair", "hetero"] = hyper(
+    aggregation: Literal["factors", "ffa", "fedsa", "exact", "stack", "fair", "hetero"] = hp.hyper(
         "factors",
         "What the server does with A and B: factors, average each; ffa, A stays as drawn and B is averaged; "
         "fedsa, A is averaged and B stays with its client; exact, average each and add what the mean of the "
@@ -76,12 +74,12 @@ class FedAvgLoRAConfig(LoRAConfig):
             "hetero": "own ranks (HetLoRA)",
         },
     )
-    fair_weight: LossWeight = hyper(
+    fair_weight: hp.LossWeight = hp.hyper(
         0.01,
         "Weight lambda of |D|, how far B may be turned, with aggregation = fair (LoRA-FAIR: 0.01)",
         title="weight of the refinement",
     )
-    lowest_rank: Rank = hyper(
+    lowest_rank: hp.Rank = hp.hyper(
         1,
         "Lowest rank of a client with aggregation = hetero: each client's rank is drawn by its name, from "
         "this one to that of the server",
@@ -92,11 +90,11 @@ class FedAvgLoRAConfig(LoRAConfig):
 class FedProxLoRAConfig(FedAvgLoRAConfig):
     """FedAvg's, and the weight of the proximal term."""
 
-    proximal: LossWeight = hyper(
+    proximal: hp.LossWeight = hp.hyper(
         0.01,
         "Weight mu of (mu/2) |w - w_t|^2 (paper: tuned over 0.001, 0.01, 0.1, 1); 0 is FedAvg",
         title="proximal weight",
-        search=SearchRange(choices=(0.001, 0.01, 0.1, 1.0)),
+        search=hp.SearchRange(choices=(0.001, 0.01, 0.1, 1.0)),
     )
 
 
@@ -116,7 +114,6 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
 
     name = "fedavg-lora"
     about = About(
-        title="FedAvg (LoRA)",
         source="McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, "
         "AISTATS 2017, on the low-rank updates of Hu et al., LoRA, 2021",
         summary="CLIP's image encoder is adapted by low-rank updates of its attention layers (LoRA). "
@@ -125,7 +122,6 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
         "There is one model for all. "
         "The settings are FedAlign's, so that a difference to FedAlign comes from its server, its penalty "
         "and its personal mixing.",
-        family="baseline",
         charts=(AVERAGING_ERROR,),
     )
     Config = FedAvgLoRAConfig
@@ -140,7 +136,6 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
 
     @classmethod
     def check(cls, config: FedAvgLoRAConfig, context: RunContext) -> None:
-        """Refuse ranks that the image tower cannot have."""
         spec = context.spec
         if config.rank > spec.vision_width:
             raise FedLensError(
@@ -350,7 +345,6 @@ class FedProxLoRA(FedAvgLoRA):
 
     name = "fedprox-lora"
     about = About(
-        title="FedProx (LoRA)",
         source="Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020, on the low-rank "
         "updates of Hu et al., LoRA, 2021",
         summary="As FedAvg (LoRA): low-rank updates of CLIP's image encoder, trained against the class "
@@ -360,7 +354,6 @@ class FedProxLoRA(FedAvgLoRA):
         "With unequal data the clients then diverge less during local training. "
         "What is sent and averaged is the same as in FedAvg. "
         "With mu = 0 the two methods are the same.",
-        family="baseline",
         charts=(
             DiagnosticChart(
                 "Loss terms", {"cross_entropy": "cross-entropy", "proximal": "proximal"}, better="lower"

@@ -14,12 +14,10 @@ from typing import Any, Literal
 from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
-from fedcore.base.presentation import About
 from fedcore.clip.specs import BackboneSpec
+from fedcore.methods import About, Problem, method
+from fedcore.methods import hyperparameters as hp
 from fedcore.methods.base import Batch, Generators, Method, Params, RunContext, State, Step
-from fedcore.methods.federation import Problem
-from fedcore.methods.hyperparameters import LearningRate, MethodConfig, hyper
-from fedcore.methods.registry import method
 
 PATCH = 16
 STRIDE = 32
@@ -33,8 +31,8 @@ CLASSIFIERS = ("fc.", "heads.")
 """Beginnings of the names of the last layer's weights in torchvision's networks."""
 
 
-class FedAvgVisionConfig(MethodConfig):
-    network: Literal["resnet50", "vit_b_16", "resnet18", "vit_tiny"] = hyper(
+class FedAvgVisionConfig(hp.MethodConfig):
+    network: Literal["resnet50", "vit_b_16", "resnet18", "vit_tiny"] = hp.hyper(
         "resnet50",
         "Network of torchvision: ResNet-50 or ViT-B/16 (FedDEAP's comparison), or a small one to "
         "try things out: ResNet-18, or a ViT of 2 layers, width 24",
@@ -45,14 +43,14 @@ class FedAvgVisionConfig(MethodConfig):
             "vit_tiny": "tiny ViT",
         },
     )
-    weights: Literal["scratch", "pretrained"] = hyper(
+    weights: Literal["scratch", "pretrained"] = hp.hyper(
         "scratch",
         "Initial weights: scratch, random ('full' in FedDEAP's tables); pretrained, ImageNet "
         "weights of ResNet-50 or ViT-B/16 ('tuning'), which have to be on this machine",
         title="initial weights",
         words={"scratch": "random", "pretrained": "ImageNet"},
     )
-    lr: LearningRate = hyper(1e-3, "Learning rate of local SGD (FedDEAP's comparison: 0.001)")
+    lr: hp.LearningRate = hp.hyper(1e-3, "Learning rate of local SGD (FedDEAP's comparison: 0.001)")
 
 
 @method
@@ -61,7 +59,6 @@ class FedAvgVision(Method[FedAvgVisionConfig]):
 
     name = "fedavg-vision"
     about = About(
-        title="FedAvg (ResNet, ViT)",
         source="McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, "
         "AISTATS 2017, with the networks of FedDEAP's comparison",
         summary="A ResNet or a Vision Transformer takes the place of CLIP and is trained as a whole. "
@@ -70,7 +67,6 @@ class FedAvgVision(Method[FedAvgVisionConfig]):
         "running statistics of batch normalisation. "
         "The CLIP backbone only says how large the images are. "
         "All weights travel in every round: 25.6 million for ResNet-50, 86 million for ViT-B/16.",
-        family="baseline",
     )
     clients_use_global = True
     Config = FedAvgVisionConfig
@@ -87,12 +83,10 @@ class FedAvgVision(Method[FedAvgVisionConfig]):
 
     @classmethod
     def bound_to_classes(cls, config: FedAvgVisionConfig) -> str:
-        """Refuse new classes: the network knows no class names."""
         return "its classifier is not made of class names"
 
     @classmethod
     def check(cls, config: FedAvgVisionConfig, context: RunContext) -> None:
-        """Refuse sizes of images that a ViT cannot read, and weights that are not on this machine."""
         side, network = context.spec.image_size, config.network
         if network.startswith("vit") and side % PATCH:
             raise FedLensError(

@@ -12,32 +12,24 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from fedcore.base.lazy import Tensor, torch
-from fedcore.base.presentation import About
+from fedcore.methods import About, method
+from fedcore.methods import hyperparameters as hp
 from fedcore.methods.base import Batch, Generators, Method, Params, State, Step
-from fedcore.methods.hyperparameters import (
-    LearningRate,
-    MethodConfig,
-    Momentum,
-    Optimiser,
-    WeightDecay,
-    hyper,
-)
-from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy, draw_linear, linear
 
 
-class FedCLIPConfig(MethodConfig):
-    optimiser: Optimiser = hyper("adam", "Local optimiser (paper: Adam)")
-    lr: LearningRate = hyper(5e-5, "Learning rate of the clients (paper: 5e-5)")
-    weight_decay: WeightDecay = hyper(0.2, "Weight decay of the clients (authors' code: 0.2)")
-    beta1: Momentum = hyper(
+class FedCLIPConfig(hp.MethodConfig):
+    optimiser: hp.Optimiser = hp.hyper("adam", "Local optimiser (paper: Adam)")
+    lr: hp.LearningRate = hp.hyper(5e-5, "Learning rate of the clients (paper: 5e-5)")
+    weight_decay: hp.WeightDecay = hp.hyper(0.2, "Weight decay of the clients (authors' code: 0.2)")
+    beta1: hp.Momentum = hp.hyper(
         0.9, "Adam's decay of the mean gradient (authors' code: 0.9)", title="Adam beta 1"
     )
-    beta2: Momentum = hyper(
+    beta2: hp.Momentum = hp.hyper(
         0.98, "Adam's decay of the squared gradient (authors' code: 0.98)", title="Adam beta 2"
     )
-    eps: float = hyper(1e-6, "Adam's epsilon (authors' code: 1e-6)", title="Adam epsilon", gt=0, le=1)
-    loss: Literal["contrastive", "ce"] = hyper(
+    eps: float = hp.hyper(1e-6, "Adam's epsilon (authors' code: 1e-6)", title="Adam epsilon", gt=0, le=1)
+    loss: Literal["contrastive", "ce"] = hp.hyper(
         "contrastive",
         "contrastive: images against the prompts of their batch, both ways (paper; images of one "
         "class count as each other's negatives); ce: cross-entropy over all classes",
@@ -77,7 +69,6 @@ class FedCLIP(Method[FedCLIPConfig]):
 
     name = "fedclip"
     about = About(
-        title="FedCLIP",
         source="Lu et al., FedCLIP: Fast Generalization and Personalization for CLIP in Federated "
         "Learning, 2023",
         summary="Both of CLIP's encoders stay frozen; images are encoded once. "
@@ -85,7 +76,6 @@ class FedCLIP(Method[FedCLIPConfig]):
         "The weighted embedding is compared with the class prompts as CLIP does. "
         "Clients train this adapter on their own images and the server averages it; nothing else is sent. "
         "There is one model for all, with no personal part.",
-        family="baseline",
     )
     clients_use_global = True
     Config = FedCLIPConfig

@@ -11,21 +11,10 @@ from dataclasses import replace
 
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
-from fedcore.base.presentation import About, DiagnosticChart
+from fedcore.methods import About, DiagnosticChart, LocalData, method
+from fedcore.methods import hyperparameters as hp
 from fedcore.methods.base import Generators, Params, Ragged, State, Uploads
 from fedcore.methods.baselines.clip_fc import CLIPFC, CLIPFCConfig
-from fedcore.methods.federation import LocalData
-from fedcore.methods.hyperparameters import (
-    TENFOLD,
-    BatchSize,
-    Epochs,
-    LearningRate,
-    Momentum,
-    WeightDecay,
-    Weighting,
-    hyper,
-)
-from fedcore.methods.registry import method
 from fedcore.methods.tensors import class_means
 
 
@@ -36,18 +25,22 @@ class FedGHConfig(CLIPFCConfig):
     at most sqrt(2 (|h|^2 + 1)) long, and CLIP's embeddings are too short for 50.
     """
 
-    lr: LearningRate = hyper(1e-2, "Learning rate of the clients (FedGH: 0.01)")
-    weight_decay: WeightDecay = hyper(
+    lr: hp.LearningRate = hp.hyper(1e-2, "Learning rate of the clients (FedGH: 0.01)")
+    weight_decay: hp.WeightDecay = hp.hyper(
         1e-3, "Weight decay of the clients (authors' code: 0.001; the paper names none)"
     )
-    momentum: Momentum = hyper(0.9, "SGD momentum of the clients (authors' code: 0.9; the paper names none)")
-    local_epochs: Epochs = hyper(
+    momentum: hp.Momentum = hp.hyper(
+        0.9, "SGD momentum of the clients (authors' code: 0.9; the paper names none)"
+    )
+    local_epochs: hp.Epochs = hp.hyper(
         10,
         "Passes over a client's data in one round (E; authors' code: 10); a client's "
         "upload does not depend on them",
     )
-    weighting: Weighting = hyper("uniform", "No effect: the server trains the header and averages nothing")
-    fewest_images: int = hyper(
+    weighting: hp.Weighting = hp.hyper(
+        "uniform", "No effect: the server trains the header and averages nothing"
+    )
+    fewest_images: int = hp.hyper(
         2,
         "Images that a class needs on a client for its mean to be sent; 1 is the paper's, and "
         "sends the embedding itself of a class's only image",
@@ -55,11 +48,14 @@ class FedGHConfig(CLIPFCConfig):
         ge=1,
         le=1000,
     )
-    server_lr: LearningRate = hyper(
-        1e-2, "Learning rate of the server's SGD (FedGH: 0.01)", title="server learning rate", search=TENFOLD
+    server_lr: hp.LearningRate = hp.hyper(
+        1e-2,
+        "Learning rate of the server's SGD (FedGH: 0.01)",
+        title="server learning rate",
+        search=hp.TENFOLD,
     )
-    server_epochs: int = hyper(1, "Server passes over the class means in a round", ge=0, le=1000)
-    server_batch_size: BatchSize = hyper(1, "Class means in a server step (FedGH: one by one)")
+    server_epochs: int = hp.hyper(1, "Server passes over the class means in a round", ge=0, le=1000)
+    server_batch_size: hp.BatchSize = hp.hyper(1, "Class means in a server step (FedGH: one by one)")
 
 
 @method
@@ -68,7 +64,6 @@ class FedGH(CLIPFC):
 
     name = "fedgh"
     about = About(
-        title="FedGH(C)",
         source="Yi et al., FedGH: Heterogeneous Federated Learning with Generalized Global Header, ACM MM "
         "2023, with CLIP as every client's model",
         summary="FedGH lets clients have different models with a common last layer, the header. "
@@ -76,7 +71,6 @@ class FedGH(CLIPFC):
         "Clients train the header on their own images, but send the mean embeddings of their classes. "
         "The server trains the header on these means, and every client continues from it. "
         "The clients' trained headers are only evaluated before aggregation.",
-        family="baseline",
         charts=(DiagnosticChart("Class means that a client sends", {"class_means": ""}),),
     )
     clients_use_global = True
@@ -119,7 +113,6 @@ class FedGH(CLIPFC):
         return {"class_means": uploads.ragged("means").lengths}
 
     def round_log(self, uploads: Uploads) -> list[str]:
-        """Name the clients that sent nothing because no class has enough images."""
         sent = zip(uploads.clients.tolist(), uploads.ragged("means").lengths.tolist(), strict=True)
         fewest = self.config.fewest_images
         return [

@@ -60,7 +60,8 @@ def refined(a: Tensor, b: Tensor, target: Tensor, weight: float) -> Tensor:
     a, b = a.double(), b.double()
     g, basis = torch.linalg.eigh(a @ a.transpose(-1, -2))
     g = g.clamp(min=0)
-    size, turned = _norm(target).clamp(min=TINY)[:, 0], b @ basis
+    size = torch.linalg.matrix_norm(target, keepdim=True).clamp(min=TINY)[:, 0]
+    turned = b @ basis
     toward = target @ a.transpose(-1, -2) @ basis
     # In this basis the columns are apart; each moves in the plane of its own B and M, which has two axes.
     own = torch.linalg.vector_norm(turned, dim=1)
@@ -96,8 +97,3 @@ def refined(a: Tensor, b: Tensor, target: Tensor, weight: float) -> Tensor:
     length = (g * own.square()).sum(-1, keepdim=True).sqrt()
     start = 1 - (own * along).sum(-1, keepdim=True) / (length * size).clamp(min=TINY)
     return b + torch.where(((first[0] > 0) & (value < start))[:, None], added, 0)
-
-
-def _norm(x: Tensor) -> Tensor:
-    norm: Tensor = torch.linalg.matrix_norm(x, keepdim=True)
-    return norm

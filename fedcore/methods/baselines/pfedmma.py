@@ -11,38 +11,20 @@ each client's own text tower. There is no global model, since S alone maps nothi
 """
 
 from fedcore.base.lazy import Generator, Tensor, torch
-from fedcore.base.presentation import About
 from fedcore.clip.adapters import Adapters, scaled_layer
 from fedcore.clip.prompts import check_prompts, encode_entered, enter_texts
 from fedcore.clip.specs import BackboneSpec, spoken
-from fedcore.methods.base import (
-    Batch,
-    Generators,
-    Method,
-    Models,
-    Params,
-    RunContext,
-    State,
-    Step,
-    rate_warnings,
-)
-from fedcore.methods.federation import LocalData, Problem
-from fedcore.methods.hyperparameters import (
-    TENFOLD,
-    BatchSize,
-    LearningRate,
-    MethodConfig,
-    hyper,
-)
-from fedcore.methods.registry import method
+from fedcore.methods import About, LocalData, Problem, method
+from fedcore.methods import hyperparameters as hp
+from fedcore.methods.base import Generators, Method, Models, Params, RunContext, State, rate_warnings
 
 TOWERS = ("image", "text")
 LAST = 12
 """Blocks are counted as in towers of 12; the last one always has an adapter."""
 
 
-class PFedMMAConfig(MethodConfig):
-    first_block: int = hyper(
+class PFedMMAConfig(hp.MethodConfig):
+    first_block: int = hp.hyper(
         5,
         "First block of both encoders with an adapter, counted from 1 as in towers of 12; all later ones "
         "have one too (authors' code: 5)",
@@ -50,19 +32,19 @@ class PFedMMAConfig(MethodConfig):
         ge=1,
         le=LAST,
     )
-    width: int = hyper(
+    width: int = hp.hyper(
         32, "Width of the adapters' middle layer (authors' code: 32)", title="adapter width", ge=1, le=1024
     )
-    alpha: float = hyper(
+    alpha: float = hp.hyper(
         1e-3,
         "Factor of the adapters' output; 0 is zero-shot CLIP (authors' code: 0.001)",
         title="adapter scale",
         ge=0,
         le=10,
-        search=TENFOLD,
+        search=hp.TENFOLD,
     )
-    lr: LearningRate = hyper(1e-3, "Learning rate of local SGD (authors' code: 0.001)")
-    batch_size: BatchSize = hyper(16, "Samples in a local batch (authors' code: 16)")
+    lr: hp.LearningRate = hp.hyper(1e-3, "Learning rate of local SGD (authors' code: 0.001)")
+    batch_size: hp.BatchSize = hp.hyper(16, "Samples in a local batch (authors' code: 16)")
 
 
 @method
@@ -71,7 +53,6 @@ class PFedMMA(Method[PFedMMAConfig]):
 
     name = "pfedmma"
     about = About(
-        title="pFedMMA",
         source="Ghiasvand et al., pFedMMA: Personalized Federated Fine-Tuning with Multi-Modal Adapter for "
         "Vision-Language Models, ICLR 2026",
         summary="CLIP stays frozen; the upper blocks of both encoders get small adapters. "
@@ -81,7 +62,6 @@ class PFedMMA(Method[PFedMMAConfig]):
         "their client. "
         "There is no global model. "
         "Training passes through the upper blocks of both encoders.",
-        family="baseline",
     )
     Config = PFedMMAConfig
     shared = ("shared_w", "shared_b")
@@ -96,7 +76,6 @@ class PFedMMA(Method[PFedMMAConfig]):
 
     @classmethod
     def check(cls, config: PFedMMAConfig, context: RunContext) -> None:
-        """Refuse text towers that cannot be adapted."""
         check_prompts(context.spec)
 
     plan_warnings = classmethod(rate_warnings)
@@ -123,9 +102,6 @@ class PFedMMA(Method[PFedMMAConfig]):
             shared=self.place({"shared_w": shared_w, "shared_b": shared_b}),
             local=self.repeat(self.place(outer)),
         )
-
-    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        return Step({tuple(params): self.prediction_loss(params, batch)})
 
     def models(self, state: State) -> Models:
         """Return the clients' models; without a client's layers the shared ones make no model."""

@@ -10,33 +10,26 @@ A class that was not trained on has x_k = 0: it is scored as zero-shot CLIP does
 from typing import Literal
 
 from fedcore.base.lazy import torch
-from fedcore.base.presentation import About
-from fedcore.methods.base import Batch, Generators, Method, Models, Params, State, Step
-from fedcore.methods.federation import LocalData, Problem
-from fedcore.methods.hyperparameters import (
-    BatchSize,
-    LearningRate,
-    MethodConfig,
-    Optimiser,
-    SearchRange,
-    hyper,
-)
-from fedcore.methods.registry import method
+from fedcore.methods import About, LocalData, Problem, method
+from fedcore.methods import hyperparameters as hp
+from fedcore.methods.base import Generators, Method, Params, State
 
 
-class TaskResConfig(MethodConfig):
-    optimiser: Optimiser = hyper("adam", "Local optimiser (authors' code: Adam)")
-    lr: LearningRate = hyper(2e-3, "Learning rate of the clients (authors' code: 0.002; ImageNet: 0.0002)")
-    batch_size: BatchSize = hyper(256, "Samples in a local batch (authors' code: 256)")
-    alpha: float = hyper(
+class TaskResConfig(hp.MethodConfig):
+    optimiser: hp.Optimiser = hp.hyper("adam", "Local optimiser (authors' code: Adam)")
+    lr: hp.LearningRate = hp.hyper(
+        2e-3, "Learning rate of the clients (authors' code: 0.002; ImageNet: 0.0002)"
+    )
+    batch_size: hp.BatchSize = hp.hyper(256, "Samples in a local batch (authors' code: 256)")
+    alpha: float = hp.hyper(
         0.5,
         "Scale of the residual (paper: 0.5)",
         title="residual scale",
         ge=0,
         le=100,
-        search=SearchRange(low=0.1, high=1),
+        search=hp.SearchRange(low=0.1, high=1),
     )
-    share: Literal["all", "local"] = hyper(
+    share: Literal["all", "local"] = hp.hyper(
         "all",
         "Residual: all, averaged by the server; or local, kept by each client, without a global model (our "
         "readings; the paper has one machine)",
@@ -50,14 +43,12 @@ class TaskRes(Method[TaskResConfig]):
 
     name = "taskres"
     about = About(
-        title="TaskRes",
         source="Yu et al., Task Residual for Tuning Vision-Language Models, CVPR 2023",
         summary="Both of CLIP's encoders stay frozen, and no text is encoded after the start. "
         "A vector is learned for each class and added to the text feature of its prompt. "
         "The vectors start at zero, so that training starts at zero-shot CLIP, and a class that nobody "
         "trained on stays there. "
         "Clients train them by cross-entropy on their own images, and the server averages them.",
-        family="baseline",
     )
     Config = TaskResConfig
     class_axes = {"residual": -2}
@@ -71,13 +62,6 @@ class TaskRes(Method[TaskResConfig]):
         """Return residuals of zero. Shape: residual (K, d), or (clients, K, d) if they are local."""
         first = {"residual": torch.zeros_like(self.problem.class_features)}
         return State(shared=first) if self.shared else State(local=self.repeat(first))
-
-    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        return Step({("residual",): self.prediction_loss(params, batch)})
-
-    def models(self, state: State) -> Models:
-        """Return the residual of all as the global model, or each client's own without a global model."""
-        return super().models(state) if self.shared else Models(None, state.local)
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return z + alpha x. Shape: text (models, classes, d)."""

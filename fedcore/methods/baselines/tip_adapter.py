@@ -17,22 +17,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
-from fedcore.base.presentation import About
-from fedcore.methods.base import Batch, Generators, Method, Models, Params, State, Step
-from fedcore.methods.federation import LocalData
-from fedcore.methods.hyperparameters import (
-    HALF_COSINE,
-    BatchSize,
-    LearningRate,
-    LossWeight,
-    MethodConfig,
-    Optimiser,
-    RateSchedule,
-    WeightDecay,
-    Weighting,
-    hyper,
-)
-from fedcore.methods.registry import method
+from fedcore.methods import About, LocalData, method
+from fedcore.methods import hyperparameters as hp
+from fedcore.methods.base import Batch, Generators, Method, Params, State, Step
 from fedcore.methods.tensors import cross_entropy
 
 BETAS, ALPHAS = (200, 12.0), (20, 5.0)
@@ -63,23 +50,23 @@ class CacheConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    alpha: float = hyper(
+    alpha: float = hp.hyper(
         1.17,
         "Weight of the cache beside CLIP's scores (authors' code: 1.17, 1 to 10 by data set)",
         ge=0,
         le=100,
     )
-    beta: float = hyper(
+    beta: float = hp.hyper(
         1.0, "Sharpness of the cache: the larger, the fewer keys count (authors' code: 1)", ge=0, le=100
     )
-    search: Literal["validation", "none"] = hyper(
+    search: Literal["validation", "none"] = hp.hyper(
         "validation",
         "alpha and beta of each client: validation, the best on its own validation samples (paper), "
         "beginning with the values above; none, these values",
         title="search of alpha and beta",
         words={"validation": "on validation samples", "none": "as given"},
     )
-    share: Annotated[Literal["local"], BeforeValidator(_refuse_sharing)] = hyper(
+    share: Annotated[Literal["local"], BeforeValidator(_refuse_sharing)] = hp.hyper(
         "local",
         "The cache stays with its client; a shared one would send features of training images and is refused",
         title="cache",
@@ -87,19 +74,19 @@ class CacheConfig(BaseModel):
     )
 
 
-class TipAdapterFConfig(CacheConfig, MethodConfig):
-    optimiser: Optimiser = hyper("adamw", "Local optimiser (authors' code: AdamW with epsilon = 1e-4)")
-    lr: LearningRate = hyper(1e-3, "Learning rate of the keys (authors' code: 0.001)")
-    schedule: RateSchedule = hyper("cosine", HALF_COSINE)
-    weight_decay: WeightDecay = hyper(
+class TipAdapterFConfig(CacheConfig, hp.MethodConfig):
+    optimiser: hp.Optimiser = hp.hyper("adamw", "Local optimiser (authors' code: AdamW with epsilon = 1e-4)")
+    lr: hp.LearningRate = hp.hyper(1e-3, "Learning rate of the keys (authors' code: 0.001)")
+    schedule: hp.RateSchedule = hp.hyper("cosine", hp.HALF_COSINE)
+    weight_decay: hp.WeightDecay = hp.hyper(
         0.0, "Weight decay of the keys' change (authors' code: 0.01 of the keys, 1e-5 of them in a step)"
     )
-    batch_size: BatchSize = hyper(256, "Samples in a local batch (authors' code: 256)")
-    optimiser_state: Literal["fresh", "kept"] = hyper(
+    batch_size: hp.BatchSize = hp.hyper(256, "Samples in a local batch (authors' code: 256)")
+    optimiser_state: Literal["fresh", "kept"] = hp.hyper(
         "kept", "State of the local optimiser: kept, so that R rounds are R epochs of one training, or fresh"
     )
-    weighting: Weighting = hyper("uniform", "No effect: the server averages nothing")
-    proximal: LossWeight = hyper(0.0, "No effect: clients receive nothing")
+    weighting: hp.Weighting = hp.hyper("uniform", "No effect: the server averages nothing")
+    proximal: hp.LossWeight = hp.hyper(0.0, "No effect: clients receive nothing")
 
     @property
     def adam(self) -> tuple[float, float, float]:
@@ -116,7 +103,6 @@ class TipAdapter(Method[Any]):
 
     name = "tip-adapter"
     about = About(
-        title="Tip-Adapter",
         source=SOURCE,
         summary="Both of CLIP's encoders stay frozen and nothing is trained. "
         "Each client keeps the features of its training images with their labels. "
@@ -126,7 +112,6 @@ class TipAdapter(Method[Any]):
         "The stored features never leave the client: nothing is sent, and there is no global model. "
         "A class of which the client has no image is scored as by zero-shot CLIP, except that "
         "other classes get votes.",
-        family="baseline",
     )
     trains = False
     Config = CacheConfig
@@ -137,10 +122,6 @@ class TipAdapter(Method[Any]):
         Shape: client (clients, 1).
         """
         return State(local={"client": torch.arange(len(self.problem.clients))[:, None]})
-
-    def models(self, state: State) -> Models:
-        """Return a model for each client; there is no global model."""
-        return Models(None, state.local)
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return the cache of each client, with alpha and beta.
@@ -222,7 +203,6 @@ class TipAdapterF(TipAdapter):
 
     name = "tip-adapter-f"
     about = About(
-        title="Tip-Adapter-F",
         source=SOURCE,
         summary="Tip-Adapter whose stored features are trained. "
         "They begin as the features of the client's training images, and cross-entropy on these images moves "
@@ -230,7 +210,6 @@ class TipAdapterF(TipAdapter):
         "Each client trains its own cache alone, since sending it would send features of its images: nothing "
         "is sent, and there is no global model. "
         "With a learning rate of 0 it is Tip-Adapter.",
-        family="baseline",
     )
     trains = True
     Config = TipAdapterFConfig

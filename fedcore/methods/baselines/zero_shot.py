@@ -5,12 +5,10 @@ scores s cos(h, t_k) with t_k the text feature of the class prompt, or of a writ
 
 from pydantic import ConfigDict
 
-from fedcore.base.presentation import About
 from fedcore.clip.prompts import sentences
+from fedcore.methods import About, LocalData, Problem, method
 from fedcore.methods.base import Models, Params, State
 from fedcore.methods.class_texts import ClassTextConfig, Described
-from fedcore.methods.federation import LocalData, Problem
-from fedcore.methods.registry import method
 
 
 class ZeroShotConfig(ClassTextConfig):
@@ -25,7 +23,6 @@ class ZeroShot(Described):
 
     name = "zero-shot"
     about = About(
-        title="Zero-shot CLIP",
         source="Radford et al., Learning Transferable Visual Models From Natural Language Supervision, "
         "ICML 2021",
         summary="CLIP as it comes, without any training. "
@@ -34,7 +31,6 @@ class ZeroShot(Described):
         "An image gets the class of the sentence that has the largest cosine with it. "
         "Nothing is sent and nothing changes between rounds. "
         "It is the accuracy that federated training has to exceed.",
-        family="baseline",
     )
     trains = False
     clients_use_global = True

@@ -19,31 +19,15 @@ from typing import Any
 from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
-from fedcore.base.presentation import About, DiagnosticChart, MatrixChart
 from fedcore.clip.adapters import first_adapted_layer, scaled_layer
 from fedcore.clip.prompts import check_prompts
 from fedcore.clip.specs import BackboneSpec
+from fedcore.methods import About, DiagnosticChart, LocalData, MatrixChart, Problem, method
 from fedcore.methods.base import Batch, Generators, Models, Params, Ragged, RunContext, State, Step, Uploads
 from fedcore.methods.class_texts import Described
 from fedcore.methods.fedalign.config import FedAlignConfig
-from fedcore.methods.fedalign.mixing import (
-    attend,
-    hits_to_upload,
-    mix_parts,
-    personalise,
-    relevance,
-    resized,
-)
-from fedcore.methods.fedalign.towers import (
-    Towers,
-    encoding,
-    gradient_share,
-    named,
-    orthogonality,
-    parts_of,
-)
-from fedcore.methods.federation import LocalData, Problem
-from fedcore.methods.registry import method
+from fedcore.methods.fedalign.mixing import attend, hits_to_upload, mix_parts, personalise, relevance, resized
+from fedcore.methods.fedalign.towers import Towers, encoding, gradient_share, named, orthogonality, parts_of
 from fedcore.methods.tensors import Adam, class_means, cosine_logits, cross_entropy
 
 LARGEST_SERVED_RANK = 64
@@ -56,7 +40,6 @@ class FedAlign(Described):
 
     name = "fedalign"
     about = About(
-        title="FedAlign",
         source="Ma et al., Modality Alignment Meets Federated Broadcasting, 2024",
         summary="CLIP is cut in two: every client adapts the image encoder, the server adapts the text "
         "encoder. "

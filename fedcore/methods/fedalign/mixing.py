@@ -5,9 +5,9 @@ from typing import Literal
 from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
+from fedcore.methods import LocalData, Problem
 from fedcore.methods.base import Params, Ragged
 from fedcore.methods.fedalign.config import FedAlignConfig
-from fedcore.methods.federation import LocalData, Problem
 
 Average = Literal["exact", "product", "factors"]
 ROW_NORM = 3**-0.5

@@ -1,1 +1,1 @@
-"""SDFed (``method``) and FedPHA, and what both do with two prompts."""
+"""SDFed (``method``), and what it and FedPHA do with two prompts."""

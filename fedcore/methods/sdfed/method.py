@@ -21,21 +21,10 @@ from typing import Literal
 
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
-from fedcore.base.presentation import About, DiagnosticChart
 from fedcore.clip.prompts import encode_context
+from fedcore.methods import About, DiagnosticChart, LocalData, Problem, method
+from fedcore.methods import hyperparameters as hp
 from fedcore.methods.base import Batch, Params, State, Step, Uploads
-from fedcore.methods.federation import LocalData, Problem
-from fedcore.methods.hyperparameters import (
-    OPTIMISER_STATE,
-    BatchSize,
-    LearningRate,
-    LeftOpen,
-    PromptLength,
-    SearchRange,
-    Weighting,
-    hyper,
-)
-from fedcore.methods.registry import method
 from fedcore.methods.sdfed.two_prompts import (
     LENGTH_CHART,
     LENGTH_FORMS,
@@ -53,34 +42,34 @@ UNREFINED = {"components": ("none", "pfhf", "pfhf+irdc")}
 
 class SDFedConfig(TwoPromptsConfig):
     left_open = (
-        OPTIMISER_STATE,
-        LeftOpen(
+        hp.OPTIMISER_STATE,
+        hp.LeftOpen(
             "momentum",
             "the paper names SGD and its learning rate only",
             "0.9, as in CoOp's code",
             {"none": {"momentum": 0.0}},
         ),
-        LeftOpen(
+        hp.LeftOpen(
             "weight decay",
             "the paper names SGD and its learning rate only",
             "5e-4, as in CoOp's code",
             {"none": {"weight_decay": 0.0}},
         ),
-        LeftOpen(
+        hp.LeftOpen(
             "refinement",
             "Algorithm 1 refines in every step, Section 4.2.5 once per round",
             "once per round",
             {"in every step": {"refine_every": "step"}},
             unless=UNREFINED,
         ),
-        LeftOpen(
+        hp.LeftOpen(
             "refined prompt in the stretch loss",
             "Appendix C.3 differentiates the stretch loss through it, C.4 does not",
             "fixed (C.4)",
             {"trained (C.3)": {"refined_gradient": True}},
             unless={"components": ("pfhf+srlp", *UNREFINED["components"])},
         ),
-        LeftOpen(
+        hp.LeftOpen(
             "directions beyond the prompt's rank",
             "the prompt has fewer tokens than directions are removed, and the paper does not say how the "
             "others are chosen",
@@ -88,13 +77,13 @@ class SDFedConfig(TwoPromptsConfig):
             {"at random": {"null_basis": "seeded"}},
             unless=UNREFINED,
         ),
-        LeftOpen(
+        hp.LeftOpen(
             "scored classes",
             "the paper does not say whether a client that holds some of the classes scores all of them",
             "all",
             {"the client's own": {"label_space": "client"}},
         ),
-        LeftOpen(
+        hp.LeftOpen(
             "clients that never train",
             "the paper does not say with which prompt they are tested",
             "the shared one",
@@ -103,32 +92,32 @@ class SDFedConfig(TwoPromptsConfig):
         ),
     )
 
-    lr: LearningRate = hyper(0.01, "Learning rate of local SGD (paper: 0.01)")
-    batch_size: BatchSize = hyper(16, "Samples in a local batch (paper: 16)")
-    weighting: Weighting = hyper(
+    lr: hp.LearningRate = hp.hyper(0.01, "Learning rate of local SGD (paper: 0.01)")
+    batch_size: hp.BatchSize = hp.hyper(16, "Samples in a local batch (paper: 16)")
+    weighting: hp.Weighting = hp.hyper(
         "samples", "Server mean over clients: weighted by sample counts (Eq. 5), or plain"
     )
-    global_length: PromptLength = hyper(8, "Length of the shared prompt, tokens (S_s; paper: 8)")
-    local_length: str = hyper(
+    global_length: hp.PromptLength = hp.hyper(8, "Length of the shared prompt, tokens (S_s; paper: 8)")
+    local_length: str = hp.hyper(
         "fixed:8", f"Length of each client's own prompt, tokens (S_l): {LENGTH_FORMS} (paper: 8, or 4 to 64)"
     )
-    truncation: float = hyper(
+    truncation: float = hp.hyper(
         0.6,
         "lambda: share of the global prompt's directions that are filtered out (paper: 0.6)",
         title="truncated share",
         gt=0,
         lt=1,
-        search=SearchRange(low=0.1, high=0.9),
+        search=hp.SearchRange(low=0.1, high=0.9),
     )
-    margin: float = hyper(
+    margin: float = hp.hyper(
         0.8,
         "gamma: distance below which global and local class features repel (paper: 0.8)",
         title="repulsion margin",
         ge=0,
         le=2,
-        search=SearchRange(low=0.2, high=1.4),
+        search=hp.SearchRange(low=0.2, high=1.4),
     )
-    components: Literal["none", "pfhf", "pfhf+srlp", "pfhf+irdc", "all"] = hyper(
+    components: Literal["none", "pfhf", "pfhf+srlp", "pfhf+irdc", "all"] = hp.hyper(
         "all",
         "Ablations of Table 6, from none (one shared prompt) to all; pfhf+srlp uses G_c R only",
         words={
@@ -138,15 +127,15 @@ class SDFedConfig(TwoPromptsConfig):
             "pfhf+irdc": "PFHF + IRDC",
         },
     )
-    refine_every: Literal["step", "round"] = hyper(
+    refine_every: Literal["step", "round"] = hp.hyper(
         "round",
         "How often R is made: once per round (Section 4.2.5) or every step (Algorithm 1)",
         words={"step": "every step", "round": "once per round"},
     )
-    refined_gradient: bool = hyper(
+    refined_gradient: bool = hp.hyper(
         False, "Let the stretch loss also train the refined prompt (Appendix C.3; off: C.4)"
     )
-    null_basis: Literal["svd", "seeded"] = hyper(
+    null_basis: Literal["svd", "seeded"] = hp.hyper(
         "svd",
         "Directions beyond the global prompt's rank: chosen by the SVD, or a fixed random "
         "basis drawn by seed. The SVD's can jump with the last bits of the prompt; choose seeded to compare "
@@ -154,7 +143,7 @@ class SDFedConfig(TwoPromptsConfig):
         title="null space basis",
         words={"svd": "the SVD's", "seeded": "drawn by seed"},
     )
-    projector: Literal["leading", "economy", "rank", "random"] = hyper(
+    projector: Literal["leading", "economy", "rank", "random"] = hp.hyper(
         "leading",
         "Directions that R removes: leading, the first floor(lambda m) of the global prompt's "
         "full decomposition (paper); economy, all but the weaker directions of the global prompt itself, of "
@@ -168,18 +157,18 @@ class SDFedConfig(TwoPromptsConfig):
             "random": "random directions",
         },
     )
-    label_space: Literal["all", "client"] = hyper(
+    label_space: Literal["all", "client"] = hp.hyper(
         "all",
         "Classes that a client's losses and predictions cover: all, or those it holds",
         words={"all": "all classes", "client": "the client's own"},
     )
-    stretch_mean: Literal["classes", "elements"] = hyper(
+    stretch_mean: Literal["classes", "elements"] = hp.hyper(
         "classes",
         "What the stretch loss averages its squares over: classes (paper), or elements, that is classes and "
         "coordinates, which makes it d times weaker (FedPHA's)",
         title="stretch loss is a mean over",
     )
-    timed: bool = hyper(
+    timed: bool = hp.hyper(
         False,
         "Record the milliseconds of the decomposition and the projection in each round (Table 5); unlike all "
         "else, these differ when a run is repeated",
@@ -209,7 +198,6 @@ class SDFed(TwoPrompts):
 
     name = "sdfed"
     about = About(
-        title="SDFed",
         source="SDFed: Bridging Local-Global Discrepancy via Subspace Refinement and Divergence Control in "
         "Federated Prompt Learning, 2026",
         summary="Every client learns two prompts: a shared one of one length, which the server averages, "
@@ -254,7 +242,6 @@ class SDFed(TwoPrompts):
     Config = SDFedConfig
 
     def __init__(self, config: SDFedConfig, problem: Problem) -> None:
-        """Prepare class names, lengths and the projector's fixed basis."""
         super().__init__(config, problem)
         width = problem.backbone.spec.token_width
         within = config.global_length if config.projector == "economy" else width

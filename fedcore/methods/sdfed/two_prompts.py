@@ -14,12 +14,11 @@ from pydantic import field_validator
 from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
-from fedcore.base.presentation import DiagnosticChart
 from fedcore.clip import specs
 from fedcore.clip.prompts import check_prompts, check_room, class_suffix, draw_context, encode_context
+from fedcore.methods import DiagnosticChart, LocalData, Problem
+from fedcore.methods import hyperparameters as hp
 from fedcore.methods.base import Generators, Method, Models, Params, Ragged, RunContext, State, Uploads
-from fedcore.methods.federation import LocalData, Problem
-from fedcore.methods.hyperparameters import MethodConfig, PromptLength, Weighting, hyper
 
 LONGEST = 75
 """[SOS] and [EOT] take two of CLIP's 77 places; class names need more (``check_room``)."""
@@ -34,21 +33,21 @@ LENGTH_CHART = DiagnosticChart("Length of the local prompt", {"local_length": ""
 """Charts of what ``TwoPrompts.diagnostics`` records."""
 
 
-class TwoPromptsConfig(MethodConfig):
+class TwoPromptsConfig(hp.MethodConfig):
     """Hyper-parameters of methods with a shared prompt and local prompts; each sets its paper's defaults."""
 
-    weighting: Weighting = hyper(
+    weighting: hp.Weighting = hp.hyper(
         "samples", "Server mean over clients: weighted by sample counts (paper), or plain"
     )
-    global_length: PromptLength = hyper(
+    global_length: hp.PromptLength = hp.hyper(
         16, "Length of the shared prompt, tokens", title="global prompt length"
     )
-    local_length: str = hyper(
+    local_length: str = hp.hyper(
         "fixed:16",
         f"Length of each client's own prompt, tokens: {LENGTH_FORMS}",
         title="local prompt length",
     )
-    untrained: Literal["global", "local"] = hyper(
+    untrained: Literal["global", "local"] = hp.hyper(
         "global",
         "Prompt used to evaluate clients that have never taken part",
         title="untrained clients use",
@@ -211,7 +210,6 @@ class TwoPrompts(Method[Any]):
     backbones = "equal token widths"
 
     def __init__(self, config: Any, problem: Problem) -> None:
-        """Prepare class names and lengths."""
         super().__init__(config, problem)
         backbone = problem.backbone
         self.suffix = class_suffix(backbone, problem.classes)

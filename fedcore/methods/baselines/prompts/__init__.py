@@ -16,9 +16,9 @@ from fedcore.clip.prompts import (
     word_context,
 )
 from fedcore.clip.specs import BackboneSpec
+from fedcore.methods import LocalData, Problem
+from fedcore.methods import hyperparameters as hp
 from fedcore.methods.base import Method, Params, Ragged, RunContext, rate_warnings
-from fedcore.methods.federation import LocalData, Problem
-from fedcore.methods.hyperparameters import MethodConfig, PromptLength, Weighting, hyper
 
 WORDS = "a photo of a"
 """Words from which the contexts of CoCoOp and its successors start."""
@@ -26,13 +26,13 @@ HELD_PER_TOKEN = 12
 """Numbers that a prediction holds for each token of a text, in token widths: q, k, v, the MLP and sums."""
 
 
-class PromptedConfig(MethodConfig):
+class PromptedConfig(hp.MethodConfig):
     """Hyper-parameters of methods that learn a context, as CoOp does."""
 
-    context_length: PromptLength = hyper(
+    context_length: hp.PromptLength = hp.hyper(
         16, "Learned context vectors before the class name, tokens (M; paper: 16)"
     )
-    weighting: Weighting = hyper(
+    weighting: hp.Weighting = hp.hyper(
         "samples", "Server mean over clients: weighted by sample counts (paper), or plain"
     )
 
@@ -40,10 +40,10 @@ class PromptedConfig(MethodConfig):
 class WordedConfig(PromptedConfig):
     """Hyper-parameters of methods whose context starts as words."""
 
-    context_length: PromptLength = hyper(
+    context_length: hp.PromptLength = hp.hyper(
         4, "Learned context vectors before the class name, tokens (M; paper: 4)"
     )
-    init: Literal["words", "random"] = hyper(
+    init: Literal["words", "random"] = hp.hyper(
         "words",
         f"Initial context: words, '{WORDS}' (paper), or random vectors, as PromptFL's",
         title="initial context",
@@ -72,7 +72,6 @@ class Prompted(Method[Any]):
     """
 
     def __init__(self, config: Any, problem: Problem) -> None:
-        """Prepare the class names."""
         super().__init__(config, problem)
         self.suffix = class_suffix(problem.backbone, problem.classes, self._pattern(config))
         check_room(problem.backbone, config.context_length, self.suffix, "context_length")
@@ -119,7 +118,7 @@ class Prompted(Method[Any]):
         return encode_context(self.problem.backbone, contexts, self.suffix)
 
 
-def most_steps(config: MethodConfig, data: LocalData) -> int:
+def most_steps(config: hp.MethodConfig, data: LocalData) -> int:
     """Return how many steps the client with the most samples takes in a round."""
     return config.local_epochs * math.ceil(int(data.rows.counts.max()) / config.batch_size)
 

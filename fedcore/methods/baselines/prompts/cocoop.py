@@ -12,21 +12,12 @@ from typing import Literal
 
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
-from fedcore.base.presentation import About
 from fedcore.clip.prompts import encode_context, tokens_read
-from fedcore.methods.base import Batch, Generators, Models, Params, State, Step
+from fedcore.methods import About, LocalData, Problem, method
+from fedcore.methods import hyperparameters as hp
+from fedcore.methods.base import Generators, Models, Params, State
 from fedcore.methods.baselines.prompts import HELD_PER_TOKEN, Prompted, WordedConfig
-from fedcore.methods.federation import LocalData, Problem
-from fedcore.methods.hyperparameters import LearningRate, Weighting, hyper
-from fedcore.methods.registry import method
-from fedcore.methods.tensors import (
-    cosine_logits,
-    draw_linear,
-    in_pieces,
-    linear,
-    piece_size,
-    saved_bytes,
-)
+from fedcore.methods.tensors import cosine_logits, draw_linear, in_pieces, linear, piece_size, saved_bytes
 
 NETWORK = ("w1", "b1", "w2", "b2")
 """Parameters of the Meta-Net d -> d/16 -> m."""
@@ -35,7 +26,7 @@ NETWORK = ("w1", "b1", "w2", "b2")
 class CoCoOpConfig(WordedConfig):
     """Hyper-parameters of CoCoOp and of its three federated forms in FedOT's comparison."""
 
-    share: Literal["server_coop", "random_meta_net", "all_global"] = hyper(
+    share: Literal["server_coop", "random_meta_net", "all_global"] = hp.hyper(
         "all_global",
         "What the server holds: server_coop, the mean context alone; random_meta_net, the mean "
         "context and a Meta-Net that is never trained; all_global, the means of both. In the first two every "
@@ -47,8 +38,8 @@ class CoCoOpConfig(WordedConfig):
             "all_global": "context and Meta-Net",
         },
     )
-    lr: LearningRate = hyper(2e-3, "Learning rate of local SGD (CoCoOp: 0.002)")
-    weighting: Weighting = hyper(
+    lr: hp.LearningRate = hp.hyper(2e-3, "Learning rate of local SGD (CoCoOp: 0.002)")
+    weighting: hp.Weighting = hp.hyper(
         "uniform", "Server mean over clients: plain (as FedOT's), or weighted by sample counts"
     )
 
@@ -59,7 +50,6 @@ class CoCoOp(Prompted):
 
     name = "cocoop"
     about = About(
-        title="CoCoOp",
         source="Zhou et al., Conditional Prompt Learning for Vision-Language Models, CVPR 2022, in the three "
         "federated forms of FedOT's comparison",
         summary="CLIP stays frozen; a short context before every class name is learned, as in CoOp. "
@@ -69,7 +59,6 @@ class CoCoOp(Prompted):
         "The Meta-Net is averaged too (All Global), or stays with each client while the server has none "
         "(Server CoOp) or an untrained one (Meta-Net random init). "
         "A pass of the text encoder per image makes it the most expensive of the prompt methods.",
-        family="baseline",
     )
     Config = CoCoOpConfig
 
@@ -98,9 +87,6 @@ class CoCoOp(Prompted):
             return State(shared=context | network)
         server = network if self.config.share == "random_meta_net" else {}
         return State(shared=context, local=self.repeat(network), server=server)
-
-    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        return Step({("context", *NETWORK): self.prediction_loss(params, batch)})
 
     def models(self, state: State) -> Models:
         """Return the server's context with its Meta-Net, if it has one, and the clients' models."""

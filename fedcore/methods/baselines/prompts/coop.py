@@ -4,19 +4,18 @@ The equations are those of PromptFL with a context v_i for each client i, and wi
 start from PromptFL's first context, so that the two differ only in what is shared.
 """
 
-from fedcore.base.presentation import About
-from fedcore.methods.base import Generators, Models, State
+from fedcore.methods import About, method
+from fedcore.methods import hyperparameters as hp
+from fedcore.methods.base import Generators, State
 from fedcore.methods.baselines.prompts.promptfl import PromptFL, PromptFLConfig
-from fedcore.methods.hyperparameters import LearningRate, LossWeight, Weighting, hyper
-from fedcore.methods.registry import method
 
 
 class CoOpConfig(PromptFLConfig):
     """PromptFL's hyper-parameters, so that the two differ only in what is shared."""
 
-    lr: LearningRate = hyper(1e-3, "Learning rate of local SGD (as PromptFL: 0.001; CoOp: 0.002)")
-    weighting: Weighting = hyper("samples", "No effect: the server averages nothing")
-    proximal: LossWeight = hyper(0.0, "No effect: clients receive nothing")
+    lr: hp.LearningRate = hp.hyper(1e-3, "Learning rate of local SGD (as PromptFL: 0.001; CoOp: 0.002)")
+    weighting: hp.Weighting = hp.hyper("samples", "No effect: the server averages nothing")
+    proximal: hp.LossWeight = hp.hyper(0.0, "No effect: clients receive nothing")
 
 
 @method
@@ -25,7 +24,6 @@ class CoOp(PromptFL):
 
     name = "coop"
     about = About(
-        title="CoOp (local)",
         source="Zhou et al., Learning to Prompt for Vision-Language Models, IJCV 2022",
         summary="CLIP stays frozen; a short sequence of word vectors before every class name is learned, "
         "as in PromptFL. "
@@ -33,7 +31,6 @@ class CoOp(PromptFL):
         "Nothing is sent, and there is no global model. "
         "All clients start from the same random vectors and continue from the end of the last round. "
         "The difference to PromptFL is what federated averaging gains or costs.",
-        family="baseline",
     )
     clients_use_global = False
     Config = CoOpConfig
@@ -43,7 +40,3 @@ class CoOp(PromptFL):
         """Return a copy of PromptFL's first context for each client. Shape: context (clients, M, m)."""
         first = super().init(generator).shared
         return State(local=self.repeat(first))
-
-    def models(self, state: State) -> Models:
-        """Return each client's own prompt; there is no global model."""
-        return Models(None, state.local)

@@ -15,23 +15,21 @@ Changed: p_g is averaged after a round; the authors' code averages its gradient 
 from typing import Literal
 
 from fedcore.base.lazy import Tensor, torch
-from fedcore.base.presentation import About
+from fedcore.methods import About, LocalData, method
+from fedcore.methods import hyperparameters as hp
 from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig, most_steps
-from fedcore.methods.federation import LocalData
-from fedcore.methods.hyperparameters import LearningRate, Rank, hyper
-from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy
 
 
 class DPFPLConfig(PromptedConfig):
-    lr: LearningRate = hyper(1e-3, "Learning rate of local SGD (authors' code: 0.001)")
-    rank: Rank = hyper(
+    lr: hp.LearningRate = hp.hyper(1e-3, "Learning rate of local SGD (authors' code: 0.001)")
+    rank: hp.Rank = hp.hyper(
         8,
         "Rank r of the factors of a client's own prompt (authors' code: 8)",
         title="rank of the personal part",
     )
-    gradient: Literal["projected", "published-code"] = hyper(
+    gradient: Literal["projected", "published-code"] = hp.hyper(
         "projected",
         "Gradient of the own prompt: projected, onto what U and V reach, or published-code, with the last "
         "term added instead of subtracted and all divided by 10",
@@ -46,7 +44,6 @@ class DPFPL(Prompted):
 
     name = "dp-fpl"
     about = About(
-        title="DP-FPL (no privacy)",
         source="Tran et al., Privacy-Preserving Personalized Federated Prompt Learning for Multimodal Large "
         "Language Models, ICLR 2025, without its noise",
         summary="CLIP stays frozen. Every client learns the sum of two prompts: a shared one, which the "
@@ -55,7 +52,6 @@ class DPFPL(Prompted):
         "gradients of the two factors. "
         "The paper adds noise to these gradients; FedLens adds none and claims no privacy. "
         "The global model predicts with the shared prompt alone.",
-        family="baseline",
         prompts={"context": "shared", "personal": "own"},
     )
     Config = DPFPLConfig
@@ -64,7 +60,6 @@ class DPFPL(Prompted):
 
     @classmethod
     def result_caveat(cls, config: DPFPLConfig, embedded: bool) -> str:
-        """Say that nothing is private."""
         return "trained without noise: nothing is differentially private, and no epsilon can be stated"
 
     def init(self, generator: Generators) -> State:

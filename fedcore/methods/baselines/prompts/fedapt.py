@@ -13,22 +13,11 @@ from functools import cached_property
 from typing import Literal
 
 from fedcore.base.lazy import Tensor, torch
-from fedcore.base.presentation import About, DiagnosticChart
 from fedcore.clip.prompts import draw_context, encode_class_context, tokens_read
+from fedcore.methods import About, DiagnosticChart, LocalData, Problem, method
+from fedcore.methods import hyperparameters as hp
 from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step, Uploads
 from fedcore.methods.baselines.prompts import HELD_PER_TOKEN, Prompted
-from fedcore.methods.federation import LocalData, Problem
-from fedcore.methods.hyperparameters import (
-    TENFOLD,
-    BatchSize,
-    LearningRate,
-    LossWeight,
-    MethodConfig,
-    PromptLength,
-    WeightDecay,
-    hyper,
-)
-from fedcore.methods.registry import method
 from fedcore.methods.tensors import (
     cosine_logits,
     cross_entropy,
@@ -42,26 +31,26 @@ TEMPERATURE = 0.01
 """Temperature of the clients' weights for an image, over standardised scores."""
 
 
-class FedAPTConfig(MethodConfig):
-    context_length: PromptLength = hyper(
+class FedAPTConfig(hp.MethodConfig):
+    context_length: hp.PromptLength = hp.hyper(
         24, "Vectors of the meta prompt of each class, tokens (L; authors' code: 24)"
     )
-    keys: Literal["frozen", "trained"] = hyper(
+    keys: Literal["frozen", "trained"] = hp.hyper(
         "frozen",
         "frozen: drawn at random for each client, never trained and never sent (authors' code); "
         "trained: started at zero, trained and sent, which is not FedAPT: such keys stay near zero, so that "
         "the method is PromptFL with a context for each class",
         words={"frozen": "random, frozen", "trained": "trained from zero"},
     )
-    query_weight: LossWeight = hyper(
+    query_weight: hp.LossWeight = hp.hyper(
         1.0,
         "Weight of the cross-entropy that teaches the query which client an image is of",
         title="query weight",
-        search=TENFOLD,
+        search=hp.TENFOLD,
     )
-    lr: LearningRate = hyper(1e-2, "Learning rate of local SGD (authors' code: 0.01)")
-    weight_decay: WeightDecay = hyper(1e-5, "Weight decay of the clients (authors' code: 1e-5)")
-    batch_size: BatchSize = hyper(256, "Samples in a local batch (authors' code: 256)")
+    lr: hp.LearningRate = hp.hyper(1e-2, "Learning rate of local SGD (authors' code: 0.01)")
+    weight_decay: hp.WeightDecay = hp.hyper(1e-5, "Weight decay of the clients (authors' code: 1e-5)")
+    batch_size: hp.BatchSize = hp.hyper(256, "Samples in a local batch (authors' code: 256)")
 
 
 @method
@@ -70,7 +59,6 @@ class FedAPT(Prompted):
 
     name = "fedapt"
     about = About(
-        title="FedAPT",
         source="Su et al., Federated Adaptive Prompt Tuning for Multi-Domain Collaborative Learning, AAAI "
         "2024",
         summary="CLIP stays frozen; all clients learn one meta prompt, a context for each class. "
@@ -80,7 +68,6 @@ class FedAPT(Prompted):
         "At test time the query mixes the keys for every image, which costs a pass of the text encoder per "
         "image. "
         "Meta prompt and query are averaged; keys follow from the run's seed and are never sent.",
-        family="baseline",
         charts=(
             DiagnosticChart(
                 "Loss terms", {"cross_entropy": "cross-entropy", "query": "query"}, better="lower"
@@ -103,12 +90,10 @@ class FedAPT(Prompted):
 
     @classmethod
     def bound_to_clients(cls, config: FedAPTConfig) -> str:
-        """Refuse unseen clients: keys and query have a part for each client."""
         return "it learns a key for each client"
 
     @classmethod
     def bound_to_classes(cls, config: FedAPTConfig) -> str:
-        """Refuse new classes: the meta prompt has a part for each class."""
         return "it learns a prompt for each class"
 
     def init(self, generator: Generators) -> State:

@@ -8,30 +8,29 @@ The server averages all v_i and F_i. From layer 2 on the prompts replace the out
 """
 
 from fedcore.base.lazy import Tensor, torch
-from fedcore.base.presentation import About
+from fedcore.methods import About, method
+from fedcore.methods import hyperparameters as hp
 from fedcore.methods.base import Generators, Params
 from fedcore.methods.baselines.prompts import WORDS
 from fedcore.methods.baselines.prompts.ivlp import IVLP
-from fedcore.methods.hyperparameters import BatchSize, LearningRate, MethodConfig, PromptLength, hyper
-from fedcore.methods.registry import method
 from fedcore.methods.tensors import draw_linear
 
 
-class FedMaPLeConfig(MethodConfig):
-    context_length: PromptLength = hyper(
+class FedMaPLeConfig(hp.MethodConfig):
+    context_length: hp.PromptLength = hp.hyper(
         2,
         f"Learned vectors in each prompted layer, tokens (MaPLe: 2, the first of '{WORDS}'); "
         "more than four start at random",
     )
-    depth: int = hyper(
+    depth: int = hp.hyper(
         9,
         "Layers of both encoders that have prompts (MaPLe: 9), counted as in towers of 12",
         title="prompted layers",
         ge=1,
         le=12,
     )
-    lr: LearningRate = hyper(3.5e-3, "Learning rate of local SGD (MaPLe: 0.0035)")
-    batch_size: BatchSize = hyper(4, "Samples in a local batch (MaPLe: 4)")
+    lr: hp.LearningRate = hp.hyper(3.5e-3, "Learning rate of local SGD (MaPLe: 0.0035)")
+    batch_size: hp.BatchSize = hp.hyper(4, "Samples in a local batch (MaPLe: 4)")
 
 
 @method
@@ -40,7 +39,6 @@ class FedMaPLe(IVLP):
 
     name = "fedmaple"
     about = About(
-        title="FedMaPLe",
         source="Khattak et al., MaPLe: Multi-modal Prompt Learning, CVPR 2023, under federated averaging, as "
         "in FedAlign's comparison",
         summary="CLIP stays frozen; short prompts are learned in the first layers of both encoders. "
@@ -49,7 +47,6 @@ class FedMaPLe(IVLP):
         "The server averages the text prompts and the maps; there is one model for all. "
         "The maps are the largest part of the upload. "
         "Training passes through both encoders.",
-        family="baseline",
     )
     Config = FedMaPLeConfig
     _image = ("w", "b")

@@ -25,22 +25,11 @@ from pydantic import model_validator
 
 from fedcore.base.lazy import Generator, Tensor, torch
 from fedcore.base.lazy import functional as F
-from fedcore.base.presentation import About, DiagnosticChart
 from fedcore.clip.prompts import draw_context, encode_context
+from fedcore.methods import About, DiagnosticChart, LocalData, Problem, method
+from fedcore.methods import hyperparameters as hp
 from fedcore.methods.base import Batch, Generators, Params, Ragged, RunContext, State, Step
 from fedcore.methods.baselines.prompts import WORDS, PromptedTowers
-from fedcore.methods.federation import LocalData, Problem
-from fedcore.methods.hyperparameters import (
-    TENFOLD,
-    BatchSize,
-    Epochs,
-    LearningRate,
-    LossWeight,
-    MethodConfig,
-    PromptLength,
-    hyper,
-)
-from fedcore.methods.registry import method
 from fedcore.methods.tensors import cross_entropy, masked_mean
 
 START_NOISE = 0.01
@@ -48,43 +37,43 @@ START_NOISE = 0.01
 KINDS = ("text", "visual")
 
 
-class FedMGPConfig(MethodConfig):
-    groups: int = hyper(
+class FedMGPConfig(hp.MethodConfig):
+    groups: int = hp.hyper(
         5, "Groups of a text and an image prompt that each client has (G; paper: 5)", ge=1, le=64
     )
-    shared_groups: int = hyper(
+    shared_groups: int = hp.hyper(
         2, "Groups that a client sends in a round, and that the server keeps (s; paper: 2)", ge=1, le=64
     )
-    context_length: PromptLength = hyper(
+    context_length: hp.PromptLength = hp.hyper(
         2,
         "Learned context vectors of a group before the class name, tokens (authors' code: 2, near the first "
         f"of '{WORDS}'); more than four start at random",
     )
-    visual_length: int = hyper(
+    visual_length: int = hp.hyper(
         2,
         "Learned vectors of a group beside an image's tokens (authors' code: 2)",
         title="visual prompt length",
         ge=1,
         le=200,
     )
-    diversity_weight: LossWeight = hyper(
-        1.0, "Weight of the distance between the groups' features (authors' code: 1)", search=TENFOLD
+    diversity_weight: hp.LossWeight = hp.hyper(
+        1.0, "Weight of the distance between the groups' features (authors' code: 1)", search=hp.TENFOLD
     )
-    diversity: Literal["paper", "published-code"] = hyper(
+    diversity: Literal["paper", "published-code"] = hp.hyper(
         "paper",
         "What the loss does with that distance: paper, a larger one is better, so groups move apart; "
         "published-code, a smaller one is better, so they move together, as in the authors' repository",
         words={"paper": "groups move apart", "published-code": "groups move together (published code)"},
     )
-    temperature: float = hyper(
+    temperature: float = hp.hyper(
         1.0,
         "Temperature tau of the draw of the groups that a client sends (authors' code: 1)",
         gt=0,
         le=100,
     )
-    lr: LearningRate = hyper(1e-3, "Learning rate of local SGD (authors' code: 0.001)")
-    batch_size: BatchSize = hyper(8, "Samples in a local batch (authors' code: 8)")
-    local_epochs: Epochs = hyper(2, "Passes over a client's data in one round (authors' code: 2)")
+    lr: hp.LearningRate = hp.hyper(1e-3, "Learning rate of local SGD (authors' code: 0.001)")
+    batch_size: hp.BatchSize = hp.hyper(8, "Samples in a local batch (authors' code: 8)")
+    local_epochs: hp.Epochs = hp.hyper(2, "Passes over a client's data in one round (authors' code: 2)")
 
     @model_validator(mode="after")
     def _groups_fit(self) -> Self:
@@ -107,7 +96,6 @@ class FedMGP(PromptedTowers):
 
     name = "fedmgp"
     about = About(
-        title="FedMGP",
         source="Bo et al., FedMGP: Personalized Federated Learning with Multi-Group Text-Visual Prompts, "
         "NeurIPS 2025",
         summary="CLIP stays frozen; every client has several groups of prompts, each of a few vectors before "
@@ -118,7 +106,6 @@ class FedMGP(PromptedTowers):
         "probability, and sends them; the server averages what the clients sent, and the mean takes their "
         "place. The other groups never leave the client. "
         "Training passes through both encoders, once for each group.",
-        family="baseline",
         charts=(
             DiagnosticChart("Cross-entropy of FedMGP's groups", {"group_cross_entropy": ""}, better="lower"),
             DiagnosticChart(
@@ -149,7 +136,6 @@ class FedMGP(PromptedTowers):
 
     @classmethod
     def result_caveat(cls, config: FedMGPConfig, embedded: bool) -> str:
-        """Say that the run repeats a fault of the published code."""
         if config.diversity == "paper" or not config.diversity_weight:
             return ""
         return (

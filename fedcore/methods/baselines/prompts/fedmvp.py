@@ -17,46 +17,35 @@ from typing import Literal
 from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
-from fedcore.base.presentation import About
 from fedcore.clip.prompts import sentences
 from fedcore.clip.specs import BackboneSpec, spoken
+from fedcore.methods import About, LocalData, Problem, method
+from fedcore.methods import hyperparameters as hp
 from fedcore.methods.base import Batch, Generators, Params, RunContext, State, Step
 from fedcore.methods.baselines.prompts.fedtpg import ATTENTION, attend, draw_attention
 from fedcore.methods.class_texts import ClassText, ClassTextConfig, WithClassTexts, descriptions_by_class
-from fedcore.methods.federation import LocalData, Problem
-from fedcore.methods.hyperparameters import (
-    TENFOLD,
-    BatchSize,
-    LearningRate,
-    LossWeight,
-    MethodConfig,
-    RateSchedule,
-    WeightDecay,
-    hyper,
-)
-from fedcore.methods.registry import method
 from fedcore.methods.tensors import OncePerSample, cross_entropy, draw_linear, linear, masked_mean
 
 
-class FedMVPConfig(ClassTextConfig, MethodConfig):
-    class_text: ClassText = hyper(
+class FedMVPConfig(ClassTextConfig, hp.MethodConfig):
+    class_text: ClassText = hp.hyper(
         "description",
         "Attributes of a class: description, all of its written descriptions (the paper has a language model "
         "write ten), or template, the data set's prompt alone",
     )
-    prompt_length: int = hyper(
+    prompt_length: int = hp.hyper(
         4, "Image prompts p that the network makes for an image (authors' code: 4)", ge=1, le=64
     )
-    alpha: LossWeight = hyper(
-        10.0, "Weight of the distance from CLIP's own embedding (authors' code: 10)", search=TENFOLD
+    alpha: hp.LossWeight = hp.hyper(
+        10.0, "Weight of the distance from CLIP's own embedding (authors' code: 10)", search=hp.TENFOLD
     )
-    lr: LearningRate = hyper(3e-3, "Learning rate of local SGD (authors' code: 0.003)")
-    schedule: RateSchedule = hyper(
+    lr: hp.LearningRate = hp.hyper(3e-3, "Learning rate of local SGD (authors' code: 0.003)")
+    schedule: hp.RateSchedule = hp.hyper(
         "cosine", "Learning rate over the rounds: constant, or half a cosine (authors' code)"
     )
-    weight_decay: WeightDecay = hyper(1e-5, "Weight decay of local SGD (authors' code: 1e-5)")
-    batch_size: BatchSize = hyper(128, "Samples in a local batch (authors' code: 128)")
-    optimiser_state: Literal["fresh", "kept"] = hyper(
+    weight_decay: hp.WeightDecay = hp.hyper(1e-5, "Weight decay of local SGD (authors' code: 1e-5)")
+    batch_size: hp.BatchSize = hp.hyper(128, "Samples in a local batch (authors' code: 128)")
+    optimiser_state: Literal["fresh", "kept"] = hp.hyper(
         "kept", "State of the local optimiser: new each round, or kept by the client (authors' code)"
     )
 
@@ -67,7 +56,6 @@ class FedMVP(WithClassTexts):
 
     name = "fedmvp"
     about = About(
-        title="FedMVP",
         source="Singha et al., FedMVP: Federated Multi-modal Visual Prompt Tuning for Vision-Language "
         "Models, ICCV 2025",
         summary="CLIP stays frozen; a network makes a few tokens that join those of an image. "
@@ -75,7 +63,6 @@ class FedMVP(WithClassTexts):
         "An image is compared with each attribute of a class, and the mean counts. "
         "All clients train the network, held near CLIP's own embedding, and the server averages it. "
         "Training passes through the whole image encoder, and the upload is that of a small transformer.",
-        family="baseline",
     )
     clients_use_global = True
     Config = FedMVPConfig
@@ -96,7 +83,6 @@ class FedMVP(WithClassTexts):
 
     @classmethod
     def check(cls, config: FedMVPConfig, context: RunContext) -> None:
-        """Refuse classes without attributes."""
         super().check(config, context)
         if config.class_text == "template":
             return

@@ -14,41 +14,39 @@ from typing import Literal
 
 from fedcore.base.lazy import functional as F
 from fedcore.base.lazy import torch
-from fedcore.base.presentation import About
-from fedcore.methods.base import Batch, Generators, Params, State, Step
+from fedcore.methods import About, LocalData, Problem, method
+from fedcore.methods import hyperparameters as hp
+from fedcore.methods.base import Generators, Params, State
 from fedcore.methods.baselines.prompts import PromptedConfig
 from fedcore.methods.baselines.prompts.transport import Matched, transport
-from fedcore.methods.federation import LocalData, Problem
-from fedcore.methods.hyperparameters import LearningRate, SearchRange, hyper
-from fedcore.methods.registry import method
 
 
 class FedOTPConfig(PromptedConfig):
-    lr: LearningRate = hyper(1e-3, "Learning rate of local SGD (paper: 0.001)")
-    local_start: Literal["common", "own"] = hyper(
+    lr: hp.LearningRate = hp.hyper(1e-3, "Learning rate of local SGD (paper: 0.001)")
+    local_start: Literal["common", "own"] = hp.hyper(
         "common",
         "common: all clients' local prompts start from the same random vectors (authors' code); "
         "own: each starts from a draw for its client",
         title="local prompts start",
         words={"common": "from one draw", "own": "from a draw each"},
     )
-    regularisation: float = hyper(
+    regularisation: float = hp.hyper(
         0.1,
         "Entropic regularisation of the transport (paper: 0.1; few-shot scripts: 0.01)",
         title="entropic regularisation",
         gt=0,
         le=10,
     )
-    mass: float = hyper(
+    mass: float = hp.hyper(
         0.8,
         "Share gamma of the image that is matched with the prompts; the rest is left out (paper: 0.8)",
         title="transported mass",
         gt=0,
         le=1,
-        search=SearchRange(low=0.5, high=1),
+        search=hp.SearchRange(low=0.5, high=1),
     )
-    iterations: int = hyper(100, "Most iterations of the transport (authors' code: 100)", ge=1, le=10_000)
-    tolerance: float = hyper(
+    iterations: int = hp.hyper(100, "Most iterations of the transport (authors' code: 100)", ge=1, le=10_000)
+    tolerance: float = hp.hyper(
         1e-5,
         "Relative change of a prompt's scaling below which a transport is solved (authors' code: "
         "1e-3, absolute and averaged over the batch, which is about as strict)",
@@ -63,7 +61,6 @@ class FedOTP(Matched):
 
     name = "fedotp"
     about = About(
-        title="FedOTP",
         source="Li et al., Global and Local Prompts Cooperation via Optimal Transport for Federated "
         "Learning, CVPR 2024",
         summary="CLIP stays frozen; every client learns two contexts before the class names: one that the "
@@ -73,7 +70,6 @@ class FedOTP(Matched):
         "equal part, and regions that fit neither are left out. "
         "The score is the cosine of regions and prompts, averaged by this plan. "
         "The global model has the shared prompt alone.",
-        family="baseline",
         prompts={"context": "shared", "own": "own"},
     )
     Config = FedOTPConfig
@@ -92,9 +88,6 @@ class FedOTP(Matched):
             drawn = [self._draw(generator("fedotp", "own", name)) for name in self.problem.clients]
             local = {"own": torch.stack(drawn)}
         return State(shared={"context": self._draw(generator("fedotp", "context"))}, local=local)
-
-    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        return Step({("context", "own"): self.prediction_loss(params, batch)})
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return normalised class features of each prompt. Shape: prompts (models, P, classes, d)."""

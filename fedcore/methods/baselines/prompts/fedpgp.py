@@ -11,31 +11,29 @@ from typing import Literal
 
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
-from fedcore.base.presentation import About, DiagnosticChart
 from fedcore.clip.prompts import class_features, draw_context
+from fedcore.methods import About, DiagnosticChart, LocalData, Problem, method
+from fedcore.methods import hyperparameters as hp
 from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
-from fedcore.methods.federation import LocalData, Problem
-from fedcore.methods.hyperparameters import TENFOLD, Epochs, LearningRate, LossWeight, Rank, hyper
-from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy
 
 
 class FedPGPConfig(PromptedConfig):
-    lr: LearningRate = hyper(1e-3, "Learning rate of local SGD (paper: 0.001)")
-    local_epochs: Epochs = hyper(2, "Passes over a client's data in one round (paper: 2)")
-    rank: Rank = hyper(
+    lr: hp.LearningRate = hp.hyper(1e-3, "Learning rate of local SGD (paper: 0.001)")
+    local_epochs: hp.Epochs = hp.hyper(2, "Passes over a client's data in one round (paper: 2)")
+    rank: hp.Rank = hp.hyper(
         8,
         "Rank of a client's addition U V to the shared context (paper: 8, also 4)",
         title="rank of the personal part",
     )
-    contrastive_weight: LossWeight = hyper(
-        1.0, "Weight mu of the contrastive loss (paper: 1)", search=TENFOLD
+    contrastive_weight: hp.LossWeight = hp.hyper(
+        1.0, "Weight mu of the contrastive loss (paper: 1)", search=hp.TENFOLD
     )
-    temperature: float = hyper(
+    temperature: float = hp.hyper(
         0.5, "Temperature of the contrastive loss (paper: 0.5)", title="contrastive temperature", gt=0, le=100
     )
-    anchor: Literal["untrained", "prompt"] = hyper(
+    anchor: Literal["untrained", "prompt"] = hp.hyper(
         "untrained",
         "Text that the shared context stays close to: untrained, 'X X ... X class name.' with an X for "
         "each vector (authors' code), or prompt, the data set's prompt (paper's text)",
@@ -50,7 +48,6 @@ class FedPGP(Prompted):
 
     name = "fedpgp"
     about = About(
-        title="FedPGP",
         source="Cui et al., Harmonizing Generalization and Personalization in Federated Prompt Learning, "
         "ICML 2024",
         summary="CLIP stays frozen; all clients together learn one context before the class names. "
@@ -58,7 +55,6 @@ class FedPGP(Prompted):
         "A contrastive loss keeps the class features of the shared context close to those of an untrained "
         "anchor, and away from those of the client's context. "
         "Only the shared context is sent; the global model predicts with it alone.",
-        family="baseline",
         charts=(
             DiagnosticChart(
                 "FedPGP's loss terms",
@@ -111,7 +107,6 @@ class FedPGP(Prompted):
         return Step({("context", "u", "v"): loss}, terms=terms)
 
     def head(self, params: Params, data: LocalData | None) -> Params:
-        """Return class features. Shape: text (models, classes, d)."""
         return {"text": self._text(self._contexts(params)[-1])}
 
     def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:

@@ -15,21 +15,11 @@ from typing import Literal
 
 from fedcore.base.lazy import Generator, Tensor, torch
 from fedcore.base.lazy import functional as F
-from fedcore.base.presentation import About
 from fedcore.clip.prompts import class_features
-from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step
+from fedcore.methods import About, LocalData, Problem, method
+from fedcore.methods import hyperparameters as hp
+from fedcore.methods.base import Generators, Params, Ragged, State
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
-from fedcore.methods.federation import LocalData, Problem
-from fedcore.methods.hyperparameters import (
-    BatchSize,
-    LearningRate,
-    PromptLength,
-    RateSchedule,
-    WeightDecay,
-    Weighting,
-    hyper,
-)
-from fedcore.methods.registry import method
 from fedcore.methods.tensors import draw_linear, linear
 
 HEADS = 4
@@ -40,23 +30,23 @@ ATTENTION = tuple(f"{layer}_{part}" for layer in (*NORMS, *LAYERS) for part in "
 
 
 class FedTPGConfig(PromptedConfig):
-    context_length: PromptLength = hyper(
+    context_length: hp.PromptLength = hp.hyper(
         4, "Context vectors that the network makes for the class names, tokens (M; paper: 4)"
     )
-    attention_init: Literal["xavier", "linear"] = hyper(
+    attention_init: Literal["xavier", "linear"] = hp.hyper(
         "xavier",
         "First values of the attention's layers: xavier, as torch's MultiheadAttention (authors' code), or "
         "linear, as torch's Linear",
         title="first values of the attention",
         words={"xavier": "Xavier, biases 0", "linear": "as linear layers"},
     )
-    lr: LearningRate = hyper(3e-3, "Learning rate of local SGD (paper: 0.003, falling as a cosine)")
-    schedule: RateSchedule = hyper(
+    lr: hp.LearningRate = hp.hyper(3e-3, "Learning rate of local SGD (paper: 0.003, falling as a cosine)")
+    schedule: hp.RateSchedule = hp.hyper(
         "cosine", "Learning rate over the rounds: constant, or half a cosine (paper)"
     )
-    weight_decay: WeightDecay = hyper(1e-5, "Weight decay of local SGD (paper: 1e-5)")
-    batch_size: BatchSize = hyper(200, "Samples in a local batch (paper: 200)")
-    weighting: Weighting = hyper(
+    weight_decay: hp.WeightDecay = hp.hyper(1e-5, "Weight decay of local SGD (paper: 1e-5)")
+    batch_size: hp.BatchSize = hp.hyper(200, "Samples in a local batch (paper: 200)")
+    weighting: hp.Weighting = hp.hyper(
         "uniform", "Server mean over clients: plain (paper), or weighted by sample counts"
     )
 
@@ -112,7 +102,6 @@ class FedTPG(Prompted):
 
     name = "fedtpg"
     about = About(
-        title="FedTPG",
         source="Qiu et al., Federated Text-driven Prompt Generation for Vision-Language Models, ICLR 2024",
         summary="CLIP stays frozen; a small network makes the context that stands before every class name. "
         "It reads the text features of all class names at once, by attention from a few learned queries, so "
@@ -120,7 +109,6 @@ class FedTPG(Prompted):
         "All clients train the network by cross-entropy, and the server averages it. "
         "It is meant for classes that nobody has trained on. "
         "The upload is large for a prompt method: 4.2 million numbers for ViT-B-32.",
-        family="baseline",
     )
     clients_use_global = True
     Config = FedTPGConfig
@@ -137,11 +125,7 @@ class FedTPG(Prompted):
         parts = draw_attention(spec.token_width, spec.embed_dim, partial(generator, "fedtpg"), xavier)
         return State(shared=self.place(queries | parts))
 
-    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        return Step({self.shared: self.prediction_loss(params, batch)})
-
     def head(self, params: Params, data: LocalData | None) -> Params:
-        """Return class features. Shape: text (models, classes, d)."""
         return {"text": self._text(self._context(params))}
 
     def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:

@@ -12,49 +12,39 @@ FedMaPLe makes the V_i from the P_i by linear maps; PromptSRC adds regularisers.
 from typing import Any, ClassVar
 
 from fedcore.base.lazy import Tensor, torch
-from fedcore.base.presentation import About
 from fedcore.clip.adapters import scaled_layer
 from fedcore.clip.prompts import draw_context, encode_context
-from fedcore.methods.base import Batch, Generators, Params, State, Step
+from fedcore.methods import About, LocalData, Problem, method
+from fedcore.methods import hyperparameters as hp
+from fedcore.methods.base import Generators, Params, State
 from fedcore.methods.baselines.prompts import WORDS, PromptedTowers
-from fedcore.methods.federation import LocalData, Problem
-from fedcore.methods.hyperparameters import (
-    HALF_COSINE,
-    BatchSize,
-    LearningRate,
-    MethodConfig,
-    PromptLength,
-    RateSchedule,
-    hyper,
-)
-from fedcore.methods.registry import method
 
 
-class IVLPConfig(MethodConfig):
-    context_length: PromptLength = hyper(
+class IVLPConfig(hp.MethodConfig):
+    context_length: hp.PromptLength = hp.hyper(
         4,
         "Learned vectors in each prompted layer of the text encoder, tokens (PromptSRC: 4, MaPLe: 2, the "
         f"first of '{WORDS}'); more than four start at random",
     )
-    visual_length: int = hyper(
+    visual_length: int = hp.hyper(
         4,
         "Learned vectors in each prompted layer of the image encoder, tokens (PromptSRC: 4, MaPLe: 2)",
         title="visual prompt length",
         ge=1,
         le=200,
     )
-    depth: int = hyper(
+    depth: int = hp.hyper(
         9,
         "Layers of both encoders that have prompts (PromptSRC: 9; 1 is shallow), counted as in towers of 12",
         title="prompted layers",
         ge=1,
         le=12,
     )
-    lr: LearningRate = hyper(
+    lr: hp.LearningRate = hp.hyper(
         2.5e-3, "Learning rate of local SGD (authors' code: 0.0025, falling as a cosine)"
     )
-    schedule: RateSchedule = hyper("cosine", HALF_COSINE)
-    batch_size: BatchSize = hyper(4, "Samples in a local batch (authors' code: 4)")
+    schedule: hp.RateSchedule = hp.hyper("cosine", hp.HALF_COSINE)
+    batch_size: hp.BatchSize = hp.hyper(4, "Samples in a local batch (authors' code: 4)")
 
 
 @method
@@ -67,7 +57,6 @@ class IVLP(PromptedTowers):
 
     name = "ivlp"
     about = About(
-        title="IVLP",
         source="Independent vision-language prompting, the baseline of Khattak et al., MaPLe: Multi-modal "
         "Prompt Learning, CVPR 2023, under federated averaging",
         summary="CLIP stays frozen; short prompts are learned in the first layers of both encoders. "
@@ -76,10 +65,9 @@ class IVLP(PromptedTowers):
         "The server averages all of them; there is one model for all clients. "
         "It is FedMaPLe without the maps between the encoders, and PromptSRC without its regularisers. "
         "Training passes through both encoders.",
-        family="baseline",
     )
     clients_use_global = True
-    Config: ClassVar[type[MethodConfig]] = IVLPConfig
+    Config: ClassVar[type[hp.MethodConfig]] = IVLPConfig
     _image: tuple[str, ...] = ("visual",)
     _draws = "ivlp"
     """First purpose of the generators, so that methods that differ by their losses alone start alike."""
@@ -114,9 +102,6 @@ class IVLP(PromptedTowers):
     def _visual(self, params: Params) -> Tensor:
         """Return the image prompts of each layer. Shape: -> (models, layers, p, width)."""
         return params["visual"]
-
-    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        return Step({self.shared: self.prediction_loss(params, batch)})
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return class features and image prompts.

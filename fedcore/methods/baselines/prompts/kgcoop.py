@@ -11,35 +11,28 @@ The paper trains it on one machine; here clients do, and the server averages, as
 from typing import Literal
 
 from fedcore.base.lazy import functional as F
-from fedcore.base.presentation import About, DiagnosticChart
+from fedcore.methods import About, DiagnosticChart, method
+from fedcore.methods import hyperparameters as hp
 from fedcore.methods.base import Batch, Generators, Params, State, Step
 from fedcore.methods.baselines.prompts import Prompted, WordedConfig
-from fedcore.methods.hyperparameters import (
-    HALF_COSINE,
-    TENFOLD,
-    BatchSize,
-    LearningRate,
-    LossWeight,
-    RateSchedule,
-    hyper,
-)
-from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy
 
 
 class KgCoOpConfig(WordedConfig):
-    knowledge_weight: LossWeight = hyper(
-        8.0, "Weight lambda of the distance from the class prompts' features (paper: 8)", search=TENFOLD
+    knowledge_weight: hp.LossWeight = hp.hyper(
+        8.0, "Weight lambda of the distance from the class prompts' features (paper: 8)", search=hp.TENFOLD
     )
-    distance: Literal["cosine", "squared"] = hyper(
+    distance: Literal["cosine", "squared"] = hp.hyper(
         "cosine",
         "Distance of class features: cosine, 1 - cos(t, z) (authors' code), or squared, |t - z|^2, which is "
         "twice that (paper)",
         words={"cosine": "1 - cosine", "squared": "squared Euclidean"},
     )
-    lr: LearningRate = hyper(2e-3, "Learning rate of local SGD (authors' code: 0.002; FedTPG's form: 0.003)")
-    schedule: RateSchedule = hyper("cosine", HALF_COSINE)
-    batch_size: BatchSize = hyper(128, "Samples in a local batch (authors' code: 128)")
+    lr: hp.LearningRate = hp.hyper(
+        2e-3, "Learning rate of local SGD (authors' code: 0.002; FedTPG's form: 0.003)"
+    )
+    schedule: hp.RateSchedule = hp.hyper("cosine", hp.HALF_COSINE)
+    batch_size: hp.BatchSize = hp.hyper(128, "Samples in a local batch (authors' code: 128)")
 
 
 @method
@@ -48,7 +41,6 @@ class KgCoOp(Prompted):
 
     name = "kgcoop"
     about = About(
-        title="KgCoOp",
         source="Yao et al., Visual-Language Prompt Tuning with Knowledge-guided Context Optimization, "
         "CVPR 2023",
         summary="CLIP stays frozen; a short sequence of word vectors before every class name is learned, "
@@ -57,7 +49,6 @@ class KgCoOp(Prompted):
         "which knows more classes than the clients do. "
         "The prompt then loses less on classes that it was not trained on. "
         "The server averages the clients' vectors, and only they travel.",
-        family="baseline",
         charts=(
             DiagnosticChart(
                 "KgCoOp's loss terms",

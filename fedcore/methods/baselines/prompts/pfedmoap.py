@@ -18,19 +18,10 @@ from typing import Literal
 from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
-from fedcore.base.presentation import About
+from fedcore.methods import About, LocalData, Problem, method
+from fedcore.methods import hyperparameters as hp
 from fedcore.methods.base import Batch, Generators, Models, Params, Ragged, RunContext, State, Step, Uploads
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
-from fedcore.methods.federation import LocalData, Problem
-from fedcore.methods.hyperparameters import (
-    HALF_COSINE,
-    Epochs,
-    LearningRate,
-    RateSchedule,
-    SearchRange,
-    hyper,
-)
-from fedcore.methods.registry import method
 from fedcore.methods.tensors import cross_entropy, draw_linear, in_pieces, linear
 
 HEADS, SHARPNESS = 8, 10.0
@@ -46,29 +37,29 @@ that have been sent."""
 
 
 class PFedMoAPConfig(PromptedConfig):
-    lr: LearningRate = hyper(2e-3, "Learning rate of a client's prompt (authors' code: 0.002)")
-    schedule: RateSchedule = hyper("cosine", HALF_COSINE)
-    local_epochs: Epochs = hyper(5, "Passes over a client's data in one round (authors' code: 5)")
-    experts: int = hyper(
+    lr: hp.LearningRate = hp.hyper(2e-3, "Learning rate of a client's prompt (authors' code: 0.002)")
+    schedule: hp.RateSchedule = hp.hyper("cosine", hp.HALF_COSINE)
+    local_epochs: hp.Epochs = hp.hyper(5, "Passes over a client's data in one round (authors' code: 5)")
+    experts: int = hp.hyper(
         10, "Prompts that a client mixes, its own one included (E; paper: 10)", title="experts", ge=1, le=100
     )
-    selection: Literal["nearest", "random", "one_order"] = hyper(
+    selection: Literal["nearest", "random", "one_order"] = hp.hyper(
         "nearest",
         "Prompts of others that a client gets: nearest to its own one (paper), drawn at random for each "
         "client and round, or the first in one order of the clients, drawn once (authors' code)",
         title="choice of experts",
     )
-    local_weight: float = hyper(
+    local_weight: float = hp.hyper(
         0.5,
         "Weight lambda of the scores of the client's own prompt (paper: 0.5)",
         ge=0,
         le=100,
-        search=SearchRange(low=0.1, high=0.9),
+        search=hp.SearchRange(low=0.1, high=0.9),
     )
-    gate_width: int = hyper(
+    gate_width: int = hp.hyper(
         128, "Width a of the attention; at most the width of CLIP's embedding (paper: 128)", ge=8, le=4096
     )
-    gate_lr: LearningRate = hyper(0.01, "Learning rate of the attention (authors' code: 0.01)")
+    gate_lr: hp.LearningRate = hp.hyper(0.01, "Learning rate of the attention (authors' code: 0.01)")
 
 
 @method
@@ -77,7 +68,6 @@ class PFedMoAP(Prompted):
 
     name = "pfedmoap"
     about = About(
-        title="pFedMoAP",
         source="Luo et al., Mixture of Experts Made Personalized: Federated Prompt Learning for "
         "Vision-Language Models, ICLR 2025",
         summary="CLIP stays frozen and every client learns a prompt. "
@@ -87,7 +77,6 @@ class PFedMoAP(Prompted):
         "and class how much the client's own prompt and each of the others count. "
         "A round starts from the mean of all prompts. "
         "Clients see prompts of single other clients, and there is no global model.",
-        family="baseline",
         prompts={"context": "own"},
     )
     Config = PFedMoAPConfig
@@ -103,7 +92,6 @@ class PFedMoAP(Prompted):
 
     @classmethod
     def check(cls, config: PFedMoAPConfig, context: RunContext) -> None:
-        """Refuse widths that the heads cannot divide among themselves."""
         super().check(config, context)
         width = min(config.gate_width, context.spec.embed_dim)
         if width % HEADS:
@@ -115,7 +103,6 @@ class PFedMoAP(Prompted):
 
     @classmethod
     def result_caveat(cls, config: PFedMoAPConfig, embedded: bool) -> str:
-        """Say what clients learn about each other."""
         return (
             "Clients receive the prompts of single other clients, not only a mean: a prompt can tell what "
             "its client's images are"

@@ -12,34 +12,34 @@ Changed from its code: every transport stops by itself, so that a prediction doe
 
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
-from fedcore.base.presentation import About
-from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step
+from fedcore.methods import About, LocalData, Problem, method
+from fedcore.methods import hyperparameters as hp
+from fedcore.methods.base import Generators, Params, Ragged, State
 from fedcore.methods.baselines.prompts import PromptedConfig
 from fedcore.methods.baselines.prompts.transport import Matched, transport
-from fedcore.methods.federation import LocalData, Problem
-from fedcore.methods.hyperparameters import HALF_COSINE, LearningRate, RateSchedule, hyper
-from fedcore.methods.registry import method
 
 
 class PLOTConfig(PromptedConfig):
-    prompts: int = hyper(4, "Number of shared prompts (N; paper: 4)", title="number of prompts", ge=1, le=64)
-    regularisation: float = hyper(
+    prompts: int = hp.hyper(
+        4, "Number of shared prompts (N; paper: 4)", title="number of prompts", ge=1, le=64
+    )
+    regularisation: float = hp.hyper(
         0.1,
         "Entropic regularisation of the transport (authors' code: 0.1)",
         title="entropic regularisation",
         gt=0,
         le=10,
     )
-    iterations: int = hyper(100, "Most sweeps of the transport (authors' code: 100)", ge=1, le=10_000)
-    tolerance: float = hyper(
+    iterations: int = hp.hyper(100, "Most sweeps of the transport (authors' code: 100)", ge=1, le=10_000)
+    tolerance: float = hp.hyper(
         1e-3,
         "Relative change of a prompt's scaling below which a transport is solved (authors' code: a mean "
         "change of the regions' scalings of 1e-2 over the batch, which is about as strict)",
         ge=0,
         le=1,
     )
-    lr: LearningRate = hyper(2e-3, "Learning rate of local SGD (authors' code: 0.002)")
-    schedule: RateSchedule = hyper("cosine", HALF_COSINE)
+    lr: hp.LearningRate = hp.hyper(2e-3, "Learning rate of local SGD (authors' code: 0.002)")
+    schedule: hp.RateSchedule = hp.hyper("cosine", hp.HALF_COSINE)
 
 
 @method
@@ -48,7 +48,6 @@ class PLOT(Matched):
 
     name = "plot"
     about = About(
-        title="PLOT",
         source="Chen et al., PLOT: Prompt Learning with Optimal Transport for Vision-Language Models, "
         "ICLR 2023",
         summary="CLIP stays frozen; several contexts before the class names are learned, so that a class has "
@@ -58,7 +57,6 @@ class PLOT(Matched):
         "prompt takes an equal part. "
         "The score is the cosine of regions and prompts, averaged by this plan. "
         "The server averages all prompts.",
-        family="baseline",
     )
     clients_use_global = True
     backbones = "equal token widths"
@@ -76,9 +74,6 @@ class PLOT(Matched):
         first = self._draw(generator("promptfl", "context"))
         others = [self._draw(generator("plot", "context", n)) for n in range(1, self.config.prompts)]
         return State(shared={"context": torch.stack([first, *others])})
-
-    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        return Step({("context",): self.prediction_loss(params, batch)})
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return normalised class features of each prompt. Shape: prompts (models, N, classes, d)."""

@@ -18,18 +18,16 @@ from pydantic import model_validator
 
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
-from fedcore.base.presentation import About, DiagnosticChart
 from fedcore.clip.prompts import class_suffix, encode_around, encode_context, name_tokens
+from fedcore.methods import About, DiagnosticChart, LocalData, Problem, method
+from fedcore.methods import hyperparameters as hp
 from fedcore.methods.base import Batch, Generators, Params, Ragged, RunContext, State, Step
 from fedcore.methods.baselines.prompts import HELD_PER_TOKEN, Prompted, PromptedConfig, most_steps
-from fedcore.methods.federation import LocalData, Problem
-from fedcore.methods.hyperparameters import TENFOLD, LearningRate, LossWeight, hyper
-from fedcore.methods.registry import method
 from fedcore.methods.tensors import cross_entropy, in_pieces, piece_size
 
 
 class ProDAConfig(PromptedConfig):
-    prompts: int = hyper(
+    prompts: int = hp.hyper(
         32,
         "Number of shared prompts (N; paper: 32); in a quarter, rounded down, the class name stands first, "
         "in as many in the middle, otherwise last",
@@ -37,13 +35,13 @@ class ProDAConfig(PromptedConfig):
         ge=1,
         le=128,
     )
-    prompt_batch: int = hyper(
+    prompt_batch: int = hp.hyper(
         4, "Prompts of a training step (B; paper: 4)", title="prompts of a step", ge=1, le=128
     )
-    diversity_weight: LossWeight = hyper(
-        0.1, "lambda: weight of the cosines between the prompts (0.1; FLiP: 1)", search=TENFOLD
+    diversity_weight: hp.LossWeight = hp.hyper(
+        0.1, "lambda: weight of the cosines between the prompts (0.1; FLiP: 1)", search=hp.TENFOLD
     )
-    lr: LearningRate = hyper(2e-3, "Learning rate of local SGD (as CoOp's)")
+    lr: hp.LearningRate = hp.hyper(2e-3, "Learning rate of local SGD (as CoOp's)")
 
     @model_validator(mode="after")
     def _whole_batches(self) -> Self:
@@ -88,7 +86,6 @@ class ProDA(Prompted):
 
     name = "proda"
     about = About(
-        title="ProDA",
         source="Lu et al., Prompt Distribution Learning, CVPR 2022",
         summary="CLIP stays frozen; many contexts are learned, with the class name behind them, in their "
         "middle or before them. "
@@ -96,7 +93,6 @@ class ProDA(Prompted):
         "Each step trains a few of the prompts, and a second loss keeps all of them apart. "
         "Predictions use the mean feature of each class over all prompts. "
         "The server averages the prompts.",
-        family="baseline",
         charts=(
             DiagnosticChart(
                 "ProDA's loss terms",

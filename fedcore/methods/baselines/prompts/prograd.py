@@ -13,36 +13,27 @@ The paper trains it on one machine; here clients do, and the server averages.
 
 from fedcore.base.lazy import Tensor
 from fedcore.base.lazy import functional as F
-from fedcore.base.presentation import About, DiagnosticChart
+from fedcore.methods import About, DiagnosticChart, method
+from fedcore.methods import hyperparameters as hp
 from fedcore.methods.base import Batch, Generators, Params, State, Step
 from fedcore.methods.baselines.prompts import Prompted, WordedConfig
-from fedcore.methods.hyperparameters import (
-    HALF_COSINE,
-    BatchSize,
-    LearningRate,
-    LossWeight,
-    RateSchedule,
-    SearchRange,
-    hyper,
-)
-from fedcore.methods.registry import method
 from fedcore.methods.tensors import cosine_logits, cross_entropy, masked_mean
 
 
 class ProGradConfig(WordedConfig):
-    conflict_weight: LossWeight = hyper(
+    conflict_weight: hp.LossWeight = hp.hyper(
         1.0,
         "lambda: how much of the part of the gradient that contradicts zero-shot CLIP is removed (authors' "
         "code: 1, all of it)",
         title="removed share of the conflict",
-        search=SearchRange(low=0.1, high=1),
+        search=hp.SearchRange(low=0.1, high=1),
     )
-    temperature: float = hyper(
+    temperature: float = hp.hyper(
         1.0, "T: temperature of the predictions that are compared (authors' code: 1)", gt=0, le=100
     )
-    lr: LearningRate = hyper(2e-3, "Learning rate of local SGD (authors' code: 0.002)")
-    schedule: RateSchedule = hyper("cosine", HALF_COSINE)
-    batch_size: BatchSize = hyper(32, "Samples in a local batch (authors' code: 32)")
+    lr: hp.LearningRate = hp.hyper(2e-3, "Learning rate of local SGD (authors' code: 0.002)")
+    schedule: hp.RateSchedule = hp.hyper("cosine", hp.HALF_COSINE)
+    batch_size: hp.BatchSize = hp.hyper(32, "Samples in a local batch (authors' code: 32)")
 
 
 NO_GUIDE = 1e-4
@@ -67,7 +58,6 @@ class ProGrad(Prompted):
 
     name = "prograd"
     about = About(
-        title="ProGrad",
         source="Zhu et al., Prompt-aligned Gradient for Prompt Tuning, ICCV 2023",
         summary="CLIP stays frozen; a short sequence of word vectors before every class name is learned, "
         "as in PromptFL. "
@@ -76,7 +66,6 @@ class ProGrad(Prompted):
         "If the two contradict each other, the contradicting part of the first is removed. "
         "The prompt then forgets less of what CLIP knows. "
         "The server averages the clients' vectors, and only they travel.",
-        family="baseline",
         charts=(
             DiagnosticChart(
                 "ProGrad's two losses",

@@ -9,32 +9,30 @@ Changed from its code: images are encoded once, without random crops and flips.
 
 from typing import Literal
 
-from fedcore.base.presentation import About
 from fedcore.clip.prompts import draw_context, encode_class_context
-from fedcore.methods.base import Batch, Generators, Params, State, Step
+from fedcore.methods import About, LocalData, Problem, method
+from fedcore.methods import hyperparameters as hp
+from fedcore.methods.base import Generators, Params, State
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
-from fedcore.methods.federation import LocalData, Problem
-from fedcore.methods.hyperparameters import LearningRate, PromptLength, hyper
-from fedcore.methods.registry import method
 
 
 class PromptFLConfig(PromptedConfig):
-    context_length: PromptLength = hyper(
+    context_length: hp.PromptLength = hp.hyper(
         16, "Learned context vectors before the class name, tokens (M; paper: 16, also 4)"
     )
-    class_specific: bool = hyper(
+    class_specific: bool = hp.hyper(
         False,
         "Learn a context for each class (CSC, as FedDEAP's PromptFL) instead of one for all",
         title="a context for each class",
     )
-    suffix: Literal["name", "sentence"] = hyper(
+    suffix: Literal["name", "sentence"] = hp.hyper(
         "name",
         "Text after the context: name, the class name (paper), or sentence, 'a photo of a "
         "{class}.' (FedDEAP's PromptFL)",
         title="text after the context",
         words={"name": "the class name", "sentence": "a photo of a {class}"},
     )
-    lr: LearningRate = hyper(1e-3, "Learning rate of local SGD (paper: 0.001; CoOp: 0.002)")
+    lr: hp.LearningRate = hp.hyper(1e-3, "Learning rate of local SGD (paper: 0.001; CoOp: 0.002)")
 
 
 SUFFIXES = {"name": "{}.", "sentence": "a photo of a {}."}
@@ -47,7 +45,6 @@ class PromptFL(Prompted):
 
     name = "promptfl"
     about = About(
-        title="PromptFL",
         source="Guo et al., PromptFL: Let Federated Participants Cooperatively Learn Prompts Instead of "
         "Models, 2022",
         summary="CLIP stays frozen; a short sequence of word vectors before every class name is learned. "
@@ -55,7 +52,6 @@ class PromptFL(Prompted):
         "The server averages the copies, so that all clients end up with one common prompt. "
         "Only these vectors travel: 16 x 512 numbers for ViT-B-32. "
         "Images are encoded once, without the random crops and flips of the reference code.",
-        family="baseline",
     )
     clients_use_global = True
     backbones = "equal token widths"
@@ -69,12 +65,10 @@ class PromptFL(Prompted):
 
     @classmethod
     def bound_to_classes(cls, config: PromptFLConfig) -> str:
-        """Refuse new classes for a context of each class."""
         return "it learns a context for each class" if config.class_specific else ""
 
     @classmethod
     def _pattern(cls, config: PromptFLConfig) -> str:
-        """Return the text behind the context."""
         return SUFFIXES[config.suffix]
 
     def init(self, generator: Generators) -> State:
@@ -86,11 +80,7 @@ class PromptFL(Prompted):
         context = context.view(contexts, length, width) if self.config.class_specific else context
         return State(shared=self.place({"context": context}))
 
-    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        return Step({("context",): self.prediction_loss(params, batch)})
-
     def head(self, params: Params, data: LocalData | None) -> Params:
-        """Return class features. Shape: text (models, classes, d)."""
         if self.config.class_specific:
             contexts = params["context"]
             return {"text": encode_class_context(self.problem.backbone, contexts, self.suffix)}

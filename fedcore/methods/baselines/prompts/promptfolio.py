@@ -10,24 +10,22 @@ P_g is shared and P_l never leaves its client. The global model is P_g alone, th
 
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
-from fedcore.base.presentation import About
-from fedcore.methods.base import Batch, Generators, Params, State, Step
+from fedcore.methods import About, LocalData, method
+from fedcore.methods import hyperparameters as hp
+from fedcore.methods.base import Generators, Params, State
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
-from fedcore.methods.federation import LocalData
-from fedcore.methods.hyperparameters import LearningRate, SearchRange, hyper
-from fedcore.methods.registry import method
 
 
 class PromptFolioConfig(PromptedConfig):
-    theta: float = hyper(
+    theta: float = hp.hyper(
         0.4,
         "Share of a client's own prompt in its class features: 0 is PromptFL, 1 is CoOp (authors' code: 0.4)",
         title="own share",
         ge=0,
         le=1,
-        search=SearchRange(low=0.1, high=0.9),
+        search=hp.SearchRange(low=0.1, high=0.9),
     )
-    lr: LearningRate = hyper(1e-3, "Learning rate of local SGD (as PromptFL's)")
+    lr: hp.LearningRate = hp.hyper(1e-3, "Learning rate of local SGD (as PromptFL's)")
 
 
 @method
@@ -36,7 +34,6 @@ class PromptFolio(Prompted):
 
     name = "promptfolio"
     about = About(
-        title="PromptFolio",
         source="Pan et al., Federated Learning from Vision-Language Foundation Models: Theoretical Analysis "
         "and Method, NeurIPS 2024",
         summary="CLIP stays frozen. Every client learns two prompts: a shared one, which the server "
@@ -45,7 +42,6 @@ class PromptFolio(Prompted):
         "One share decides how much of its own a client uses: nothing gives PromptFL, everything gives CoOp "
         "on each client. "
         "The global model predicts with the shared prompt alone.",
-        family="baseline",
         prompts={"context": "shared", "own": "own"},
     )
     Config = PromptFolioConfig
@@ -60,9 +56,6 @@ class PromptFolio(Prompted):
         drawn = [self._draw(generator("promptfolio", "own", client)) for client in self.problem.clients]
         context = self._draw(generator("promptfl", "context"))
         return State(shared={"context": context}, local={"own": torch.stack(drawn)})
-
-    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        return Step({("context", "own"): self.prediction_loss(params, batch)})
 
     def head(self, params: Params, data: LocalData | None) -> Params:
         """Return the mixture of class features; the global model has the shared part alone.

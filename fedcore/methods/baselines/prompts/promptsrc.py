@@ -19,14 +19,12 @@ from typing import Literal
 from fedcore.base.files import ASSETS
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
-from fedcore.base.presentation import About, DiagnosticChart
 from fedcore.clip.prompts import encode_texts
 from fedcore.clip.specs import spoken
+from fedcore.methods import About, DiagnosticChart, LocalData, method
+from fedcore.methods import hyperparameters as hp
 from fedcore.methods.base import Batch, Generators, Models, Params, State, Step, Uploads
 from fedcore.methods.baselines.prompts.ivlp import IVLP, IVLPConfig
-from fedcore.methods.federation import LocalData
-from fedcore.methods.hyperparameters import TENFOLD, LossWeight, hyper
-from fedcore.methods.registry import method
 from fedcore.methods.tensors import OncePerSample, cosine_logits, cross_entropy, masked_mean
 
 PEAK, SPREAD = 15 / 20, 1 / 20
@@ -37,18 +35,18 @@ TEMPLATES = ASSETS / "templates.txt"
 
 
 class PromptSRCConfig(IVLPConfig):
-    text_weight: LossWeight = hyper(
+    text_weight: hp.LossWeight = hp.hyper(
         25.0,
         "Weight of the distance of class features from those of 60 templates (paper: 25)",
-        search=TENFOLD,
+        search=hp.TENFOLD,
     )
-    image_weight: LossWeight = hyper(
-        10.0, "Weight of the distance of embeddings from those without prompts (paper: 10)", search=TENFOLD
+    image_weight: hp.LossWeight = hp.hyper(
+        10.0, "Weight of the distance of embeddings from those without prompts (paper: 10)", search=hp.TENFOLD
     )
-    logits_weight: LossWeight = hyper(
+    logits_weight: hp.LossWeight = hp.hyper(
         1.0, "Weight of the divergence from the scores without prompts (paper: 1)", title="score weight"
     )
-    gpa: Literal["none", "rounds"] = hyper(
+    gpa: Literal["none", "rounds"] = hp.hyper(
         "rounds",
         "Gaussian prompt aggregation: rounds, predictions use a weighted mean of the prompts of all rounds, "
         "which is mostly of those around three quarters of the run (paper, with epochs for rounds); none, "
@@ -64,7 +62,6 @@ class PromptSRC(IVLP):
 
     name = "promptsrc"
     about = About(
-        title="PromptSRC",
         source="Khattak et al., Self-regulating Prompts: Foundational Model Adaptation without Forgetting, "
         "ICCV 2023",
         summary="CLIP stays frozen; prompts are learned in the first layers of both encoders, as in IVLP. "
@@ -74,7 +71,6 @@ class PromptSRC(IVLP):
         "Predictions use a weighted mean of the server's prompts over the rounds, in which those near "
         "three quarters of the run count most; clients do not train from it. "
         "Training passes through both encoders; images pass through the frozen one once in a run.",
-        family="baseline",
         charts=(
             DiagnosticChart(
                 "PromptSRC's loss terms",

@@ -13,9 +13,9 @@ from typing import Any
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
 from fedcore.clip.specs import BackboneSpec
+from fedcore.methods import Problem
 from fedcore.methods.base import Params
 from fedcore.methods.baselines.prompts import Prompted
-from fedcore.methods.federation import Problem
 from fedcore.methods.tensors import in_pieces, piece_size
 
 HELD = 8

@@ -10,26 +10,25 @@ and the global model has no prompts.
 
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
-from fedcore.base.presentation import About
 from fedcore.clip.adapters import scaled_layer
 from fedcore.clip.specs import BackboneSpec
-from fedcore.methods.base import Batch, Generators, Method, Params, State, Step
-from fedcore.methods.hyperparameters import LearningRate, MethodConfig, hyper
-from fedcore.methods.registry import method
+from fedcore.methods import About, method
+from fedcore.methods import hyperparameters as hp
+from fedcore.methods.base import Generators, Method, Params, State
 
 
-class VPTConfig(MethodConfig):
-    prompt_length: int = hyper(
+class VPTConfig(hp.MethodConfig):
+    prompt_length: int = hp.hyper(
         2, "Learned tokens beside those of the image, in each layer (p; paper: 2, 10)", ge=1, le=200
     )
-    depth: int = hyper(
+    depth: int = hp.hyper(
         1,
         "Layers that have prompts (d; 1 is VPT-Shallow, paper: also 2 and 9), counted as in a tower of 12",
         title="prompted layers",
         ge=1,
         le=12,
     )
-    lr: LearningRate = hyper(5e-5, "Learning rate of local SGD (paper: 5e-5; FEMNIST 1e-3)")
+    lr: hp.LearningRate = hp.hyper(5e-5, "Learning rate of local SGD (paper: 5e-5; FEMNIST 1e-3)")
 
 
 @method
@@ -38,7 +37,6 @@ class VPT(Method[VPTConfig]):
 
     name = "vpt"
     about = About(
-        title="VPT",
         source="Jia et al., Visual Prompt Tuning, ECCV 2022, in the federated form of FedOT's comparison",
         summary="CLIP stays frozen; a few learned tokens join those of every image. "
         "VPT-Shallow puts them before the first layer of the image encoder, VPT-Deep puts new ones before "
@@ -47,7 +45,6 @@ class VPT(Method[VPTConfig]):
         "The classifier, started from the class prompts, is trained by all clients and averaged. "
         "The global model, without any prompt, is CLIP with that classifier. "
         "Training passes through the whole image encoder.",
-        family="baseline",
     )
     Config = VPTConfig
     class_axes = {"classifier": -2}
@@ -77,9 +74,6 @@ class VPT(Method[VPTConfig]):
             shared={"classifier": self.problem.class_features.to(backbone.dtype)},
             local=self.repeat(self.place({"prompts": prompts})),
         )
-
-    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        return Step({("classifier", "prompts"): self.prediction_loss(params, batch)})
 
     def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
         """Return s w_g h / |h|. Shape: x (models, samples, tokens, width) -> (models, samples, K)."""

@@ -16,11 +16,9 @@ from typing import Literal
 
 from fedcore.base.lazy import functional as F
 from fedcore.base.lazy import torch
-from fedcore.base.presentation import About, DiagnosticChart
+from fedcore.methods import About, DiagnosticChart, Problem, method
+from fedcore.methods import hyperparameters as hp
 from fedcore.methods.base import Batch, Params, Step, rate_warnings
-from fedcore.methods.federation import Problem
-from fedcore.methods.hyperparameters import LearningRate, PromptLength, SearchRange, hyper
-from fedcore.methods.registry import method
 from fedcore.methods.sdfed.two_prompts import (
     LENGTH_CHART,
     LENGTH_FORMS,
@@ -35,30 +33,32 @@ from fedcore.methods.tensors import cosine_logits, cross_entropy
 
 
 class FedPHAConfig(TwoPromptsConfig):
-    lr: LearningRate = hyper(2e-3, "Learning rate of local SGD (authors' code: 0.002)")
-    global_length: PromptLength = hyper(16, "Length of the shared prompt, tokens (L_g; authors' code: 16)")
-    local_length: str = hyper(
+    lr: hp.LearningRate = hp.hyper(2e-3, "Learning rate of local SGD (authors' code: 0.002)")
+    global_length: hp.PromptLength = hp.hyper(
+        16, "Length of the shared prompt, tokens (L_g; authors' code: 16)"
+    )
+    local_length: str = hp.hyper(
         "fixed:16",
         f"Length of each client's own prompt, tokens (L_c): {LENGTH_FORMS} (authors' code: 16, or 4 to 32)",
     )
-    kept: float = hyper(
+    kept: float = hp.hyper(
         0.8,
         "rho: share of the global prompt's directions, the weaker ones, onto which the local prompt is "
         "projected (authors' code: 0.8)",
         title="kept share",
         gt=0,
         le=1,
-        search=SearchRange(low=0.1, high=1),
+        search=hp.SearchRange(low=0.1, high=1),
     )
-    margin: float = hyper(
+    margin: float = hp.hyper(
         1.0,
         "alpha: distance below which global and local class features repel (authors' code: 1)",
         title="repulsion margin",
         ge=0,
         le=2,
-        search=SearchRange(low=0.2, high=1.4),
+        search=hp.SearchRange(low=0.2, high=1.4),
     )
-    projector_gradient: Literal["on", "off"] = hyper(
+    projector_gradient: Literal["on", "off"] = hp.hyper(
         "on",
         "Whether the pull moves the global prompt too, through its decomposition: on (authors' code), or off",
         title="gradient through the decomposition",
@@ -71,7 +71,6 @@ class FedPHA(TwoPrompts):
 
     name = "fedpha"
     about = About(
-        title="FedPHA",
         source="Fang et al., FedPHA: Federated Prompt Learning for Heterogeneous Client Adaptation, "
         "ICML 2025",
         summary="CLIP stays frozen. Every client learns two prompts: a shared one, which the server "
@@ -80,7 +79,6 @@ class FedPHA(TwoPrompts):
         "One loss pulls its class features to those of the projection, and another keeps them at a distance "
         "from the shared prompt's. "
         "Predictions use the local prompt only. SDFed is its successor.",
-        family="baseline",
         charts=(
             OVERLAP_CHART,
             DiagnosticChart(
