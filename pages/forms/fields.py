@@ -147,14 +147,20 @@ def backbone_fields(
     values: dict[str, object] = {"name": name}
     if name not in MINI_MODELS:
         fields = BackboneConfig.model_fields
-        weights = draft.pretrained if name == draft.name else suggested_weights(name)
-        widgets = {
-            "pretrained": (weights, f"{key}.{name}.pretrained", "Weights: tag or file", "e.g. openai"),
-            "precision": (draft.precision, f"{key}.precision"),
-        }
-        for column, (field, drawn) in zip(st.columns(2), widgets.items(), strict=True):
-            with column:
-                values[field] = inputs.field_widget(f"backbone.{field}", fields[field], *drawn)
+        left, right = st.columns(2)
+        with left:
+            values["pretrained"] = inputs.field_widget(
+                "backbone.pretrained",
+                fields["pretrained"],
+                draft.pretrained if name == draft.name else suggested_weights(name),
+                f"{key}.{name}.pretrained",
+                "Weights: tag or file",
+                "e.g. openai",
+            )
+        with right:
+            values["precision"] = inputs.field_widget(
+                "backbone.precision", fields["precision"], draft.precision, f"{key}.precision"
+            )
     errors.place_row(f"backbone.{name}" for name in BackboneConfig.model_fields)
     return values
 

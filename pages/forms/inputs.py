@@ -254,8 +254,15 @@ def say_changes(part: str, values: Mapping[str, Any], texts: Mapping[str, str] |
 
 def choose(label: str, titles: Mapping[str, str], current: str, key: str, help_: str | None = None) -> str:
     """Draw a choice among titled options; a current one that is not among them is offered too."""
-    titles = titles if current in titles else {current: current, **titles}
-    return st.selectbox(label, list(titles), list(titles).index(current), titles.__getitem__, key, help_)
+    options = list(titles) if current in titles else [current, *titles]
+    return st.selectbox(
+        label,
+        options,
+        index=options.index(current),
+        format_func=lambda option: titles.get(option, option),
+        key=key,
+        help=help_,
+    )
 
 
 def help_text(path: str, info: FieldInfo) -> str:

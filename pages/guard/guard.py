@@ -166,7 +166,10 @@ class Guard:
         request = HTTPConnection(scope)
         answer = self.refusal(request) or self.admission(request)
         if answer is None:
-            await self.app(_without_origin(scope), receive, _with_headers(send))
+            # Streamlit would compare origin and host again, and where they differ look up the machine's
+            # public address: a network request that blocks the event loop
+            headers = [header for header in scope["headers"] if header[0] != b"origin"]
+            await self.app({**scope, "headers": headers}, receive, _with_headers(send))
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})  # before the handshake the client sees 403
         else:
@@ -361,15 +364,6 @@ def cookie(token: str) -> tuple[str, str]:
         for purpose in (b"name of the cookie", b"value of the cookie")
     )
     return f"fedlens_{name[:8]}", value
-
-
-def _without_origin(scope: Scope) -> Scope:
-    """Return an admitted request's scope, changed so that Streamlit does not check its origin again.
-
-    If Streamlit finds a host and an origin that differ, it looks up the machine's public address: a network
-    request that blocks the event loop.
-    """
-    return {**scope, "headers": [header for header in scope["headers"] if header[0] != b"origin"]}
 
 
 def _with_headers(send: Send) -> Send:

@@ -78,16 +78,14 @@ class Snapshot:
 def now(store: Store, rehearsal: bool) -> Snapshot:
     """Read the current state of a store, and the papers that were added to it."""
     adding.use(store.path)
-    digest = store.runs.digest()
-    return Snapshot(store, digest, rehearsal, *_read(store, digest, rehearsal, library.version()))
+    return _read(store, store.runs.digest(), rehearsal, library.version())
 
 
 @st.cache_resource(hash_funcs={Store: repr}, max_entries=8, ttl=SECONDS, show_spinner=False)
-def _read(
-    store: Store, digest: str, rehearsal: bool, papers: int
-) -> tuple[RecordedRuns, Availability, forecast.Precedents]:
+def _read(store: Store, digest: str, rehearsal: bool, papers: int) -> Snapshot:
     """Read a store again only when a run or the library, of this version, has changed."""
-    return recorded_runs(store, rehearsal), find_available(store), background.precedents(store)
+    recorded, past = recorded_runs(store, rehearsal), background.precedents(store)
+    return Snapshot(store, digest, rehearsal, recorded, find_available(store), past)
 
 
 @st.cache_resource(
