@@ -227,8 +227,8 @@ def draw_differences(
         if panel < len(order):
             shown = gaps[order[panel]]
             names = {"method": order[panel], "model": shown.rows[row], "set": shown.columns[column]}
-            names |= {"search": True}
             st.session_state.update({f"{key}_{name}": value for name, value in names.items()})
+            st.session_state[f"{key}_search"] = True
 
     left, right = st.columns([3, 2])
     with right.container(key=f"beside_{key}"):

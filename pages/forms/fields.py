@@ -356,13 +356,9 @@ def sweepable_fields(values: dict[str, Any]) -> dict[str, Sweepable]:
         if name != "kind":
             fields[f"partition.{name}"] = (PartitionConfig.model_fields[name], value)
     fields["backbone.name"] = (BackboneConfig.model_fields["name"], values["backbone"]["name"])
-    return {path: (field_title(path), *field) for path, field in fields.items()} | _method_fields()
-
-
-def _method_fields() -> dict[str, Sweepable]:
-    """Return the fields of single methods, then those that several methods have, to be swept together."""
+    sweepable: dict[str, Sweepable] = {p: (field_title(p), *field) for p, field in fields.items()}
+    # the fields of single methods, then those that several methods have, to be swept together
     methods, entries = drafts.available_methods(), drafts.form().methods
-    sweepable: dict[str, Sweepable] = {}
     by_field: dict[str, list[Sweepable]] = {}
     names = [entry.name for entry in entries]
     for entry in (e for e in entries if e.name in methods):

@@ -319,7 +319,14 @@ def token_of(folder: Path) -> str:
     file = folder / TOKEN_FILE
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return _read_token(file) or _make_token(file)
+        if token := _read_token(file):
+            return token
+        token, draft = secrets.token_urlsafe(), file.with_name(f"{TOKEN_FILE}.{secrets.token_hex(4)}")
+        private = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(private, "w", encoding="ascii") as content:
+            content.write(token + "\n")
+        draft.replace(file)
+        return token
     except OSError as error:
         message = (
             "the token cannot be stored in %s: %s; only a terminal shows it, and each start makes a new one"
@@ -341,15 +348,6 @@ def _read_token(file: Path) -> str:
         private = os.name == "nt" or (owner.st_uid == os.getuid() and not owner.st_mode & others)
         token = content.read().strip()
     return token if private and len(token) >= MIN_TOKEN_LENGTH else ""
-
-
-def _make_token(file: Path) -> str:
-    token = secrets.token_urlsafe()
-    draft = file.with_name(f"{TOKEN_FILE}.{secrets.token_hex(4)}")
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as content:
-        content.write(token + "\n")
-    draft.replace(file)
-    return token
 
 
 def equal(given: str, expected: str) -> bool:

@@ -146,22 +146,21 @@ def closed() -> None:
 def open_dialog(table: PrintedTable, choice: str, rehearsal: bool) -> None:
     """Show details of the cells of a click, and offer to queue their missing runs."""
     title, cells_in = chosen_cells(table, choice)
-    dialog = markup.dialog(markup.md(title), width="large", on_dismiss=closed)
-    dialog(_draw_dialog)(f"{table.name} {choice}", cells_in, rehearsal)
 
+    @markup.dialog(markup.md(title), width="large", on_dismiss=closed)
+    def draw() -> None:  # reads the cells at each click: runs queued in another tab are not queued twice
+        snapshot = now(session.store(), rehearsal)
+        cells = cells_in(snapshot)
+        values = {cell.value for cell in cells}
+        if len(cells) == 1:
+            _describe(cells[0], snapshot)
+        elif len(cells) > len(values):
+            st.markdown(f"**{counted(len(values), 'printed value')} in {len(cells)} variants.**")
+        else:
+            st.markdown(f"**{len(cells)} printed values:** {counts_text(c.status for c in cells)}.")
+        _offer(f"{table.name} {choice}", cells, snapshot)
 
-def _draw_dialog(key: str, cells_in: Callable[[Snapshot], Sequence[TableCell]], rehearsal: bool) -> None:
-    """Read the cells again at each click, so that runs queued in another tab are not queued twice."""
-    snapshot = now(session.store(), rehearsal)
-    cells = cells_in(snapshot)
-    values = {cell.value for cell in cells}
-    if len(cells) == 1:
-        _describe(cells[0], snapshot)
-    elif len(cells) > len(values):
-        st.markdown(f"**{counted(len(values), 'printed value')} in {len(cells)} variants.**")
-    else:
-        st.markdown(f"**{len(cells)} printed values:** {counts_text(c.status for c in cells)}.")
-    _offer(key, cells, snapshot)
+    draw()
 
 
 def _describe(cell: TableCell, snapshot: Snapshot) -> None:
