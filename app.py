@@ -43,18 +43,13 @@ def address() -> str:
     return f"{scheme}://localhost:{st.get_option('server.port')}{session.base_path()}/"
 
 
-def announcement(to_terminal: bool) -> str:
-    """Return the addresses for the start of the output, without the token if the output is a log."""
-    others = f"{address()}?token={guard.account_token()}"
-    if not to_terminal:
-        others = f"{address()}?token= followed by the token in {state_folder() / guard.TOKEN_FILE}"
-    return f"\n  FedLens: {address()}\n  For other accounts and machines: {others}\n"
-
-
 @asynccontextmanager
 async def announced(_: st.App) -> AsyncIterator[None]:
     """Print the addresses, open the page in a browser unless headless, and load what the pages need."""
-    print(announcement(sys.stdout.isatty()), flush=True)
+    others = f"{address()}?token={guard.account_token()}"
+    if not sys.stdout.isatty():  # a log, which others may read
+        others = f"{address()}?token= followed by the token in {state_folder() / guard.TOKEN_FILE}"
+    print(f"\n  FedLens: {address()}\n  For other accounts and machines: {others}\n", flush=True)
     if not st.get_option("server.headless"):
         # only Linux tells the guard which account the browser belongs to; elsewhere it needs the token
         opened = address() if sys.platform == "linux" else f"{address()}?token={guard.account_token()}"

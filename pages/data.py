@@ -40,10 +40,8 @@ def encodings() -> None:
     )
     cached = cached_encodings(session.store())
     if not cached:
-        st.info(
-            "No encodings yet. The first run on a data set creates them, or `fedlens data encode NAME`.",
-            icon=":material/image_search:",
-        )
+        none = "No encodings yet. The first run on a data set creates them, or `fedlens data encode NAME`."
+        st.info(none, icon=":material/image_search:")
         return
     differ = encoding_differences(cached)
     rows = {
@@ -107,14 +105,8 @@ def checkpoints() -> None:
     )
     store = session.store()
     left, right = st.columns([2, 1])
-    keep = left.segmented_control(
-        "Keep",
-        list(KEEP),
-        format_func=KEEP.__getitem__,
-        default="all",
-        required=True,
-        key="checkpoints_keep",
-    )
+    options = {"default": "all", "required": True, "format_func": KEEP.__getitem__}
+    keep = left.segmented_control("Keep", list(KEEP), key="checkpoints_keep", **options)
     quota = right.number_input(
         "Quota of all files (GB)",
         min_value=0.0,
@@ -127,18 +119,15 @@ def checkpoints() -> None:
     limit = None if quota is None else quota * 1e9
     listed = finished(store) if keep == "all" else surplus(store, keep, limit)
     if listed:
-        st.dataframe(
-            {
-                "Run": [item.run.id for item in listed],
-                "Method": [item.run.label for item in listed],
-                "Experiment": [item.experiment for item in listed],
-                "Rounds": [", ".join(map(str, sorted(item.sizes))) for item in listed],
-                "Size (MB)": [item.size / 1e6 for item in listed],
-            },
-            key="checkpoints_table",
-            hide_index=True,
-            column_config={"Size (MB)": st.column_config.NumberColumn(format="%.3g")},
-        )
+        rows = {
+            "Run": [item.run.id for item in listed],
+            "Method": [item.run.label for item in listed],
+            "Experiment": [item.experiment for item in listed],
+            "Rounds": [", ".join(map(str, sorted(item.sizes))) for item in listed],
+            "Size (MB)": [item.size / 1e6 for item in listed],
+        }
+        sizes = {"Size (MB)": st.column_config.NumberColumn(format="%.3g")}
+        st.dataframe(rows, key="checkpoints_table", hide_index=True, column_config=sizes)
     else:
         text = "No finished run has a checkpoint." if keep == "all" else "Nothing to delete."
         st.info(text, icon=":material/save:")
@@ -168,14 +157,13 @@ def backbones() -> None:
         help="Every other model of open_clip and timm can be chosen by name in a new experiment. Weights can "
         "also be a file (.pt or .safetensors).",
     )
-    chosen = library.draw_cards(
-        list(map(card_of_backbone, (*MINI_MODELS, *COMMON_BACKBONES))), "backbone_cards"
-    )
-    if chosen:
+    cards = [card_of_backbone(name) for name in (*MINI_MODELS, *COMMON_BACKBONES)]
+    if chosen := library.draw_cards(cards, "backbone_cards"):
         st.session_state["model"] = chosen
     models = [name for name in known_names() if name not in MINI_MODELS and tags.tags(name)]
     left, middle, right = st.columns([3, 3, 2], vertical_alignment="bottom")
-    model = left.selectbox("Model", models, index=models.index("ViT-B-32"), key="model", bind="query-params")
+    first = models.index(library.PROPOSED)
+    model = session.choose(left.selectbox, "Model", models, "model", index=first)
     tag = middle.selectbox("Weights", tags.tags(model), key="tag")
     file = tags.cached(model, tag)
     if markup.write_button("Get", "download", None, file is None, right, width="stretch"):
@@ -216,15 +204,8 @@ def page() -> None:
     """Draw the page."""
     row = st.container(horizontal=not session.is_narrow(), vertical_alignment="center", gap="medium")
     row.title("Data & models", width="content")
-    shown = row.segmented_control(
-        "Section",
-        list(SECTIONS),
-        default="Data sets",
-        required=True,
-        key="section",
-        bind="query-params",
-        label_visibility="collapsed",
-    )
+    options = {"default": "Data sets", "required": True, "label_visibility": "collapsed"}
+    shown = session.choose(row.segmented_control, "Section", list(SECTIONS), "section", **options)
     with markup.errors_shown():
         SECTIONS[shown]()
 

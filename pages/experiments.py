@@ -63,12 +63,8 @@ def draw_runs(chosen: Sequence[ExperimentSummary]) -> None:
             st.caption(markup.md(item.row.notes))
         runs = progress.run_progress(store, item.row.runs)
         methods = group_by(runs, lambda p: (p.run.label, p.run.group_hash)).values()
-        folded = folded or any(len(of_method) > 1 for of_method in methods)
-        st.html(
-            markup.table_html(
-                RUNS_HEADER, [_runs_row(of_method) for of_method in methods], f"Runs of {item.row.name}"
-            )
-        )
+        folded = folded or len(runs) > len(methods)
+        st.html(markup.table_html(RUNS_HEADER, map(_runs_row, methods), f"Runs of {item.row.name}"))
     if folded:
         st.caption("Several runs are shown as mean ± standard deviation. Click their number to list them.")
 
@@ -81,53 +77,38 @@ def _runs_row(runs: Sequence[RunProgress]) -> list[str]:
     status = " ".join(
         markup.status_html(s) + (f" <b>{counts[s]}</b>" if only is None else "") for s in STATUS if counts[s]
     )
-    name = markup.method_html(first.label, first.method)
+    name, best = markup.method_html(first.label, first.method), _mean([p.run.best_test for p in runs])
+    seeds = [markup.esc(markup.seed_text(p.run.seed, p.run.held_out)) for p in runs]
+    which, attention = seeds[0], runs[0].text
     if only is not None:
         name = markup.run_link(first.id, name)
-    best = _mean([p.run.best_test for p in runs])
-    if only is not None and first.best_round is not None:
-        best += f' <span class="fl-faint">round {first.best_round}</span>'
+        best += "" if first.best_round is None else f" {markup.faint(f'round {first.best_round}')}"
+    else:  # their number unfolds into a line with a link for each; the first that needs attention is named
+        links = [markup.run_link(p.run.id, seed) for p, seed in zip(runs, seeds, strict=True)]
+        lines = [
+            f"{markup.status_html(p.run.state)} {link} {markup.per_cent(p.run.last_test)} "
+            + (markup.faint(p.text) if p.text else "")
+            for p, link in zip(runs, links, strict=True)
+        ]
+        which = markup.unfolding(f"<u>{len(runs)} runs</u>", lines)
+        order = ("failed", "interrupted", "running", "stopping")
+        attention = next((p.text for s in order for p in runs if p.run.state == s and p.text), "")
     return [
         status,
         name,
-        markup.esc(markup.seed_text(only.run.seed, only.run.held_out)) if only is not None else _unfold(runs),
+        which,
         f"{sum(p.run.rounds_done for p in runs)}/{sum(p.run.rounds_total for p in runs)}",
         _mean([p.run.last_test for p in runs]),
         best,
         _mean([p.run.worst_client for p in runs]),
-        markup.esc(_attention(runs)),
+        markup.esc(attention),
     ]
-
-
-def _unfold(runs: Sequence[RunProgress]) -> str:
-    """Return the number of runs, which unfolds into a line with a link for each."""
-    lines = [
-        " ".join(
-            [
-                markup.status_html(p.run.state),
-                markup.run_link(p.run.id, markup.esc(markup.seed_text(p.run.seed, p.run.held_out))),
-                markup.per_cent(p.run.last_test),
-                markup.faint(p.text) if p.text else "",
-            ]
-        )
-        for p in runs
-    ]
-    return markup.unfolding(f"<u>{len(runs)} runs</u>", lines)
 
 
 def _mean(values: Sequence[float | None]) -> str:
     """Return the mean and spread of shares over runs, per cent, or a dash if none is known."""
     stat = spread(None if v is None else 100 * v for v in values)
     return "-" if stat is None else stat.text()
-
-
-def _attention(runs: Sequence[RunProgress]) -> str:
-    """Return the text of a single run, or of the first among several that needs attention."""
-    if len(runs) == 1:
-        return runs[0].text
-    order = ("failed", "interrupted", "running", "stopping")
-    texts = [p.text for state in order for p in runs if p.run.state == state and p.text]
-    return texts[0] if texts else ""
 
 
 def watch(archived: bool, seen: dict[int, tuple[str, int]], newest: int) -> None:
@@ -145,19 +126,13 @@ def watch(archived: bool, seen: dict[int, tuple[str, int]], newest: int) -> None
     now = store.runs.versions(seen)
     changed = sum(i not in now or now[i][:2] != state for i, state in seen.items())
     arrived = store.runs.count_after(newest)
-    said = [f"{counted(changed, 'run')} changed"] if changed else []
-    if arrived:
-        said.append(f"{arrived} new" if changed else counted(arrived, "new run"))
-    news = ", ".join(said)
+    said = f"{counted(changed, 'run')} changed" if changed else ""
+    new = "" if not arrived else f"{arrived} new" if changed else counted(arrived, "new run")
+    news = ", ".join(filter(None, (said, new)))
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.html(f'<div class="fl-strip" role="status">{"".join(parts)}</div>', width="content")
-        if st.button(
-            f"{news}: refresh" if news else "Up to date",
-            icon=":material/refresh:",
-            key="refresh",
-            disabled=not news,
-            type="tertiary",
-        ):
+        label, icon = f"{news}: refresh" if news else "Up to date", ":material/refresh:"
+        if st.button(label, "refresh", icon=icon, disabled=not news, type="tertiary"):
             st.rerun()
 
 
@@ -171,40 +146,32 @@ def filters(
         noted: whether one of those that are listed has notes.
     """
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        text = st.text_input(
-            "Search", key="find", bind="query-params", placeholder="name, method, data set or tag"
-        )
-        states = st.multiselect("Status", list(STATUS), key="status", bind="query-params", placeholder="any")
-        tag = None
-        if tags:
-            tag = st.selectbox("Tag", tags, index=None, key="tag", bind="query-params", placeholder="any")
+        placeholder = "name, method, data set or tag"
+        text = st.text_input("Search", key="find", bind="query-params", placeholder=placeholder)
+        states = session.choose(st.multiselect, "Status", list(STATUS), "status", placeholder="any")
+        tag = tags and session.choose(st.selectbox, "Tag", tags, "tag", index=None, placeholder="any")
         group: str = session.choose(st.selectbox, "Group by", GROUPS, "group", width=120)
         st.toggle("Include archived", key="archived", bind="query-params")
         if number > NEWEST:
             st.toggle(f"List all {number:,}", key="every", bind="query-params")
         columns = table.choose_columns(noted)
-    return text or "", states, tag, group, columns
+    return text or "", states, tag or None, group, columns
 
 
 def draw_queue() -> None:
     """Draw the number of runs per device and the queued runs, with the buttons that move them."""
     waiting = store.queue.runs()
     count = f"{len(waiting)} waiting" if waiting else "empty"
-    box = st.expander(
-        f"Queue: {count}", icon=":material/low_priority:", key="queue", bind="query-params", on_change="rerun"
-    )
-    if not box.open:
+    box = markup.opened(f"Queue: {count}", "low_priority", "queue", bind="query-params")
+    if box is None:
         return
     with box:
         cluster = launcher.cluster()
-        waits: Mapping[int, str] | None = None  # what queued runs wait for on the machines of a cluster
-        if cluster is not None:
-            waits = cluster.draw(slots)
-        else:
-            st.caption(
-                f"To train on more machines: `{launcher.HOW_TO_INSTALL}` in a checkout of FedLens "
-                "(docs/cluster.md)."
-            )
+        if cluster is None:
+            install = f"`{launcher.HOW_TO_INSTALL}` in a checkout of FedLens (docs/cluster.md)"
+            st.caption(f"To train on more machines: {install}.")
+        # what queued runs wait for on the machines of a cluster
+        waits: Mapping[int, str] | None = None if cluster is None else cluster.draw(slots)
         if waits is None:
             slots({d.id: d.name for d in devices.list_devices()})
             for refused in devices.refused_gpus():

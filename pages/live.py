@@ -189,11 +189,10 @@ def run_rows(shown: list[progress.RunProgress], theme: Theme) -> str:
 
 def poll_seconds(shown: list[progress.RunProgress]) -> float:
     """Return the seconds between two polls: fewer while the first rounds of a run come quickly."""
-    running = [p for p in shown if p.run.state == "running"]
+    young = (p for p in shown if p.run.state == "running" and p.run.rounds_done < YOUNG_ROUNDS)
     quick = any(
         p.seconds_per_round < REDRAW_SECONDS / 2 if p.seconds_per_round else (p.seconds or 0) < YOUNG_SECONDS
-        for p in running
-        if p.run.rounds_done < YOUNG_ROUNDS
+        for p in young
     )
     return FAST_POLL_SECONDS if quick else browser.POLL_SECONDS
 
@@ -206,21 +205,17 @@ def draw_load(runs: Sequence[RunRow], theme: Theme) -> None:
     samples = [] if began is None else [s for s in devices.recorded_loads() if began <= s[0] <= ended]
     if not samples:
         return
-    box = st.expander("Load of CPU and GPU", icon=":material/memory:", key="live_load", on_change="rerun")
-    if not box.open:
+    box = markup.opened("Load of CPU and GPU", "memory", "live_load")
+    if box is None:
         return
-    names = dict.fromkeys(name for _, loads in samples for name in loads)
-    series = []
+    names, series = dict.fromkeys(name for _, loads in samples for name in loads), []
     for name in names:
-        points = [
-            ((t - samples[0][0]) / 60, load) for t, loads in samples if (load := loads.get(name)) is not None
-        ]
-        x, y = tuple(x for x, _ in points), tuple(100 * load for _, load in points)
+        points = [(t, load) for t, loads in samples if (load := loads.get(name)) is not None]
+        x, y = tuple((t - samples[0][0]) / 60 for t, _ in points), tuple(100 * load for _, load in points)
         series.append(curves.Series(name, name, x, y, (None,) * len(x), 1))
+    title = f"Load of {', '.join(names)}"
     with box:
-        chart = line_chart(
-            series, theme, "Minutes", "", height=CHART_HEIGHT, name=f"Load of {', '.join(names)}"
-        )
+        chart = line_chart(series, theme, "Minutes", "", height=CHART_HEIGHT, name=title)
         chart.figure.update_yaxes(range=[0, 105])
         charts.draw(chart, "live_load_chart", dict(series_table(series, "minutes", "%")))
 
@@ -283,19 +278,19 @@ def draw_all(shown: NewestRounds, settings: Settings, lines_of_runs: Lines) -> N
         charts.draw_payload(content, "live_grid")
         alike = list[str]()
         if settings.view == "matrix":  # why panels have a column without values, or rows that are alike
-            runs = {r.id: r for r in store.runs.get([i for panel in drawn for i in panel.runs])}
+            ids = [i for panel in drawn for i in panel.runs]
+            runs = {r.id: r for r in store.runs.get(ids)}
             gaps = [
                 f"{runs[i].label}: {notice.message}"
-                for panel in drawn
-                for i in panel.runs
+                for i in ids
                 for notice in runs[i].notices
                 if notice.message.startswith(NO_VALUE)
             ]
             methods = (registry.find(panel.method) for panel in drawn)
             gaps += [method.about.alike for method in methods if method is not None]
             alike = list(dict.fromkeys(filter(None, gaps)))
-        note = next((p.matrix.note for p in drawn if p.matrix), None)
-        about = CAPTIONS.get(settings.view, "Hover over a cell for its counts.") if note is None else note
+        usual = CAPTIONS.get(settings.view, "Hover over a cell for its counts.")
+        about = next((p.matrix.note for p in drawn if p.matrix), usual)
         graph = settings.view == CLIENT_GRAPH
         if graph:
             about = "\n".join(f"- {markup.md(text)}" for text in map(transfer_finding, drawn))
@@ -314,13 +309,10 @@ def draw_all(shown: NewestRounds, settings: Settings, lines_of_runs: Lines) -> N
                 args=({"live_fitted": True, "live_fit_clicked": True},),
             )
     draw_curves(shown, settings, settings.charts[:CHART_COLUMNS])
-    if further := settings.charts[CHART_COLUMNS:]:
-        box = st.expander(
-            f"{len(further)} more curves", key="live_further", icon=":material/show_chart:", on_change="rerun"
-        )
-        if box.open:
-            with box:
-                draw_curves(shown, settings, further)
+    further = settings.charts[CHART_COLUMNS:]
+    if further and (box := markup.opened(f"{len(further)} more curves", "show_chart", "live_further")):
+        with box:
+            draw_curves(shown, settings, further)
     if settings.over_seeds:
         st.caption(ABOUT_SEEDS)
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
-from streamlit.elements.lib.mutable_expander_container import ExpanderContainer
 
 from fedcore.base import devices
 from fedcore.base.consent import NotAgreed
@@ -32,9 +31,9 @@ def presets() -> None:
         current = drafts.form().origin.removeprefix("preset:")
         table = st.selectbox(
             "Table",
-            tables,
-            index=list(tables).index(current) if current in tables else None,
-            format_func=lambda name: tables[name],
+            list(tables),
+            list(tables).index(current) if current in tables else None,
+            tables.__getitem__,
             placeholder="Test new classes, ablate a method, or reproduce a paper's table",
             key="paper",
             label_visibility="collapsed",
@@ -59,10 +58,8 @@ def _use_button(name: str | None, key: str) -> None:
 
 def toml_box(experiment: Experiment | None, errors: FieldErrors) -> None:
     """Draw the expander that shows the experiment as TOML and fills the form from a file."""
-    box = st.expander(
-        "This experiment as TOML", icon=":material/description:", key="toml_box", on_change="rerun"
-    )
-    if not box.open:
+    box = markup.opened("This experiment as TOML", "description", "toml_box")
+    if box is None:
         return
     with box:
         if experiment is not None:
@@ -70,9 +67,8 @@ def toml_box(experiment: Experiment | None, errors: FieldErrors) -> None:
             st.code(text, language="toml", wrap_lines=True)
             markup.download("Download", text, "experiment.toml")
             st.caption("To run it on the command line: `fedlens run experiment.toml`")
-        upload = st.file_uploader(
-            "Fill the form from a TOML file", type="toml", key=f"toml_{drafts.form().version}"
-        )
+        widget = f"toml_{drafts.form().version}"
+        upload = st.file_uploader("Fill the form from a TOML file", type="toml", key=widget)
         if upload is not None:
             try:
                 drafts.fill(loads(upload.getvalue().decode("utf-8"), upload.name), "file")
@@ -86,19 +82,13 @@ def toml_box(experiment: Experiment | None, errors: FieldErrors) -> None:
                 st.rerun()
 
 
-def _more(what: str, key: str) -> ExpanderContainer:
-    """Draw the box that holds what a section needs seldom."""
-    return st.expander(f"More: {what}", key=key, on_change="rerun")
-
-
 def configuration(draft: Experiment, key: str, errors: FieldErrors) -> dict[str, Any]:
     """Draw the fields of the experiment below its name, and return their values."""
     values: dict[str, Any] = {}
     st.header("Data and clients")
     chosen, partition = st.container(), st.container()
-    more = _more(
-        "domains, prompt, few-shot, class protocol, minimum samples, other test data", f"{key}.data.more"
-    )
+    seldom = "More: domains, prompt, few-shot, class protocol, minimum samples, other test data"
+    more = st.expander(seldom, key=f"{key}.data.more", on_change="rerun")
     with chosen:
         values["data"] = dataset.data_fields(draft.data, f"{key}.data", errors, more)
         errors.place("data")
@@ -119,18 +109,14 @@ def configuration(draft: Experiment, key: str, errors: FieldErrors) -> dict[str,
     errors.place("backbone")
     fields.note_what_cannot_run(values["data"], values["backbone"])
     schedule = st.container()
-    more = _more("held-out domains, participation, search, sweep, cohorts of clients", f"{key}.more")
+    seldom = "More: held-out domains, participation, search, sweep, cohorts of clients"
+    more = st.expander(seldom, key=f"{key}.more", on_change="rerun")
     with schedule:
         values.update(fields.schedule_fields(draft, values["data"], key, errors, right, more))
     with more:
-        device_names = {d.id: d.name for d in devices.list_devices()}
-        if len(device_names) > 1:
-            st.selectbox(
-                "Device",
-                ["auto", *device_names],
-                format_func=lambda i: device_names.get(i, "first free device"),
-                key="new_device",
-            )
+        names = {"auto": "first free device"} | {d.id: d.name for d in devices.list_devices()}
+        if len(names) > 2:
+            st.selectbox("Device", list(names), format_func=names.__getitem__, key="new_device")
     with schedule if draft.cohorts else more:
         values["cohorts"] = fields.cohort_fields(values["backbone"], key, errors)
     with schedule if draft.tuning else more:

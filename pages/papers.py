@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import streamlit as st
 
@@ -51,20 +52,13 @@ def choose_table() -> PrintedTable:
     if st.session_state.get("paper_shown") not in library.works():
         st.session_state["paper_shown"] = library.works()[0]
     left, right = st.columns([2, 3], vertical_alignment="bottom")
-    with left:
-        book = st.selectbox(
-            "Paper", library.works(), key="paper_shown", format_func=lambda name: library.find(name).title
-        )
+    works = {work: library.find(work).title for work in library.works()}
+    book = left.selectbox("Paper", list(works), key="paper_shown", format_func=works.__getitem__)
     named = {table.name: table for table in tables(book)}
     if st.session_state.get("table_shown") not in named:
         st.session_state["table_shown"] = next(iter(named))
-    with right:
-        chosen = st.selectbox(
-            "Table",
-            list(named),
-            key="table_shown",
-            format_func=lambda name: f"{named[name].title}: {named[name].caption}",
-        )
+    titles = {table.name: f"{table.title}: {table.caption}" for table in named.values()}
+    chosen = right.selectbox("Table", list(titles), key="table_shown", format_func=titles.__getitem__)
     st.session_state["papers_last"] = st.query_params["table"] = chosen
     return named[chosen]
 
@@ -88,14 +82,11 @@ def watched_table(table: PrintedTable, rehearsal: bool) -> None:
         if fillable and st.button("Fill the table", icon=":material/playlist_add:", key="papers_fill"):
             st.session_state[fill.OPEN] = (table.name, "all")
         as_csv, as_tex = (layout.file_name(table, rehearsal, suffix) for suffix in ("csv", "tex"))
-        markup.download("CSV", lambda: layout.table_csv(cells, snapshot.cost), as_csv, "papers_csv")
-        markup.download(
-            "LaTeX",
-            lambda: layout.table_latex(table, by_value),
-            as_tex,
-            "papers_latex",
-            help="Each cell contains the printed value, ours and the difference",
-        )
+        csv = partial(layout.table_csv, cells, snapshot.cost)
+        markup.download("CSV", csv, as_csv, "papers_csv")
+        about_cells = "Each cell contains the printed value, ours and the difference"
+        latex = partial(layout.table_latex, table, by_value)
+        markup.download("LaTeX", latex, as_tex, "papers_latex", help=about_cells)
     chosen = draw_html(table_html(table, by_value, snapshot.cost, findings_of), "papers_table")
     if chosen is not None:
         st.session_state[fill.OPEN] = (table.name, chosen)
@@ -126,9 +117,8 @@ def with_ours(statuses: Sequence[CellStatus], rehearsal: bool) -> int:
 
 def share_text(statuses: Sequence[CellStatus], rehearsal: bool) -> str:
     """Return in Markdown how many values were measured, or rehearsed, and how many have each status."""
-    what = "rehearsed" if rehearsal else "measured"
-    share = f"{with_ours(statuses, rehearsal):,} of {len(statuses):,} {what}"
-    return f"**{share}:** {markup.md(counts_text(statuses))}."
+    share = f"{with_ours(statuses, rehearsal):,} of {len(statuses):,}"
+    return f"**{share} {'rehearsed' if rehearsal else 'measured'}:** {markup.md(counts_text(statuses))}."
 
 
 @markup.fragment
@@ -151,13 +141,8 @@ def choose_pair() -> Pair:
     """Draw the choice of a baseline and a data set, kept in the URL; pairs of several sources come first."""
     every, several = literature.pairs(), literature.several()
     left, middle, right = st.columns([3, 3, 2], vertical_alignment="bottom")
-    with right:
-        only = st.toggle(
-            "Several sources",
-            value=True,
-            key="pairs_several",
-            help=f"{len(several)} of {len(every):,} pairs of baseline and data set have more than one source",
-        )
+    about = f"{len(several)} of {len(every):,} pairs of baseline and data set have more than one source"
+    only = right.toggle("Several sources", value=True, key="pairs_several", help=about)
     offered = several if only else every
     asked = (st.query_params.get("baseline", ""), st.query_params.get("dataset", ""))
     if asked in every and "pair_baseline" not in st.session_state:
@@ -167,18 +152,11 @@ def choose_pair() -> Pair:
     baselines = sorted({b for b, _ in offered}, key=lambda b: (-counts[b], b.lower()))
     if st.session_state.get("pair_baseline") not in baselines:
         st.session_state["pair_baseline"] = "PromptFL" if "PromptFL" in baselines else baselines[0]
-    with left:
-        baseline = st.selectbox("Baseline", baselines, key="pair_baseline")
-    datasets = [d for b, d in offered if b == baseline]
-    if st.session_state.get("pair_dataset") not in datasets:
-        st.session_state["pair_dataset"] = "Food101" if "Food101" in datasets else datasets[0]
-    with middle:
-        dataset = st.selectbox(
-            "Data set",
-            datasets,
-            key="pair_dataset",
-            format_func=lambda d: f"{d} ({counted(len(every[baseline, d].works), 'source')})",
-        )
+    baseline = left.selectbox("Baseline", baselines, key="pair_baseline")
+    titles = {d: f"{d} ({counted(len(every[b, d].works), 'source')})" for b, d in offered if b == baseline}
+    if st.session_state.get("pair_dataset") not in titles:
+        st.session_state["pair_dataset"] = "Food101" if "Food101" in titles else next(iter(titles))
+    dataset = middle.selectbox("Data set", list(titles), key="pair_dataset", format_func=titles.__getitem__)
     st.query_params["baseline"], st.query_params["dataset"] = baseline, dataset
     return every[baseline, dataset]
 
@@ -200,15 +178,10 @@ def watched_pair(pair: Pair) -> None:
         with st.expander("Differences between the settings", icon=":material/difference:"):
             st.html(markup.table_html([("Part", "name"), ("Variants", "prose")], rows, "Differences"))
     if len(pair.comparable_values) > 1:
-        points = [
-            SourceValue(
-                library.find(v.paper).title,
-                literature.quantity(v),
-                v.value,
-                ", ".join(filter(None, (v.source, v.setting, v.backbone or "backbone not stated"))),
-            )
-            for v in pair.comparable_values
-        ]
+        points = []
+        for v in pair.comparable_values:
+            about = ", ".join(filter(None, (v.source, v.setting, v.backbone or "backbone not stated")))
+            points.append(SourceValue(library.find(v.paper).title, literature.quantity(v), v.value, about))
         alt = f"{pair.text} A mark per printed value, a row per source; the marker shows what is measured."
         charts.draw(strip(points, "Printed accuracy (%)", session.theme(), alt), "pair_chart")
     chosen = draw_html(pair_html(pair, snapshot.cells(pair.values)), "pair_table")
@@ -221,20 +194,17 @@ def watched_pair(pair: Pair) -> None:
 
 def pair_html(pair: Pair, by_value: Mapping[PublishedValue, TableCell]) -> str:
     """Return the values of a pair as an HTML table, a group for each quantity that is measured."""
-    groups = group_by(dict.fromkeys(pair.values), literature.quantity)
     body, head = "", ""
-    for quantity, values in groups.items():
+    for quantity, values in group_by(dict.fromkeys(pair.values), literature.quantity).items():
         lines = [pair_cells(value, by_value[value]) for value in values]
         head = "".join(f'<th scope="col">{esc(heading)}</th>' for heading in lines[0])
         sources = counted(len({library.find(v.paper).work for v in values}), "source")
         title = f"{quantity}: {sources}, {literature.span([v.value for v in values])}"
         body += f'<tr class="group"><th colspan="{len(lines[0])}" scope="colgroup">{esc(title)}</th></tr>'
+        numeric = [' class="number"' if heading in ("Printed", "Ours") else "" for heading in lines[0]]
         for cells in lines:
-            body += "<tr>"
-            for heading, cell in cells.items():
-                numeric = ' class="number"' if heading in ("Printed", "Ours") else ""
-                body += f"<td{numeric}>{cell}</td>"
-            body += "</tr>"
+            texts = zip(numeric, cells.values(), strict=True)
+            body += f"<tr>{''.join(f'<td{css}>{cell}</td>' for css, cell in texts)}</tr>"
     return (
         f'<div class="scroll pairs" tabindex="0" role="region" aria-label="{esc(pair.text)}">'
         f'<table aria-label="{esc(pair.baseline)} on {esc(pair.dataset)}"><thead><tr>{head}</tr></thead>'
@@ -319,15 +289,8 @@ def page() -> None:
         st.session_state["paper_shown"], st.session_state["table_shown"] = goto
     st.title("Papers")
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-        view = st.segmented_control(
-            "View",
-            VIEWS,
-            default="Tables",
-            required=True,
-            key="papers_view",
-            bind="query-params",
-            label_visibility="collapsed",
-        )
+        options = {"default": "Tables", "required": True, "label_visibility": "collapsed"}
+        view = session.choose(st.segmented_control, "View", VIEWS, "papers_view", **options)
         rehearsal = st.toggle("Rehearsal", key="rehearsal", bind="query-params", help=REHEARSAL)
     if rehearsal:
         st.warning(REHEARSAL, icon=":material/theater_comedy:")

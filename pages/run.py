@@ -146,10 +146,8 @@ def why_it_ended(run: RunRow, next_attempt: Again | None) -> None:
     reason = error_text(run.status_text)
     text = markup.md(reason if failed else reason[:1].upper() + reason[1:])
     if failed and next_attempt is not None:
-        text += (
-            "\n\n*Log and files* has the traceback. If the config is to blame, *Clone* opens it in the form "
-            "to correct it"
-        )
+        text += "\n\n*Log and files* has the traceback. If the config is to blame, *Clone* opens it"
+        text += " in the form to correct it"
         if next_attempt.of_own_file:
             text += "; if the method is, correct its file, and this page offers to run it"
         text += f". {next_attempt.effect}."
@@ -168,23 +166,22 @@ def confirm_stop(run: RunRow) -> None:
 
 def actions(run: RunRow, next_attempt: Again | None) -> None:
     """Draw the buttons that clone, stop and resume the run."""
-    locked = not session.writable()
     with st.container(horizontal=True, vertical_alignment="center"):
-        if run.origin == "engine" and st.button("Clone", icon=":material/content_copy:", disabled=locked):
+        if run.origin == "engine" and markup.write_button("Clone", "content_copy"):
             alone = loads(run_toml(session.store(), run.id), "the run's config")
             name = f"{run.label}, seed {run.seed} (copy)"
             drafts.fill(alone.model_copy(update={"name": name}), f"run:{run.id}")
             st.switch_page("pages/new.py", query_params={})
-        if background.can_stop(run) and st.button("Stop", icon=":material/stop_circle:", disabled=locked):
+        if background.can_stop(run) and markup.write_button("Stop", "stop_circle"):
             confirm_stop(run)
         if next_attempt is not None:
             label, icon = ("Restart", "restart_alt") if next_attempt.restarts else ("Resume", "resume")
-            if st.button(label, icon=f":material/{icon}:", disabled=locked, key="run_again"):
+            if markup.write_button(label, icon, "run_again"):
                 if next_attempt.restarts or next_attempt.unread is not None:
                     confirm_again(run, next_attempt)
                 else:
                     queue_again(run, restarts=False)
-        if st.button("Star, tags and notes", icon=":material/sell:", disabled=locked):
+        if markup.write_button("Star, tags and notes", "sell"):
             markup.edit_marks(run)
         if not run.ended:
             change_notice(run)
@@ -195,11 +192,10 @@ def actions(run: RunRow, next_attempt: Again | None) -> None:
 def change_notice(run: RunRow) -> None:
     """Draw a button that announces new rounds, so that the page does not move under the reader."""
     jobs.ensure_worker(session.store())
-    now = session.store().runs.get([run.id])
-    unchanged = bool(now) and (now[0].state, now[0].rounds_done) == (run.state, run.rounds_done)
-    text = "Deleted" if not now else f"Now {now[0].state}, round {now[0].rounds_done}: refresh"
-    if unchanged:
-        text = "Up to date"
+    now = next(iter(session.store().runs.get([run.id])), None)
+    text = "Deleted" if now is None else f"Now {now.state}, round {now.rounds_done}: refresh"
+    unchanged = now is not None and (now.state, now.rounds_done) == (run.state, run.rounds_done)
+    text = "Up to date" if unchanged else text
     if st.button(text, icon=":material/refresh:", key="run_news", disabled=unchanged, type="tertiary"):
         st.rerun()
 

@@ -35,8 +35,7 @@ from fedcore.results.matrices import (
     shown_panels,
 )
 from fedcore.results.metrics import BY_ROUND, METRICS, RULES, Metric
-from fedcore.results.panels import ORDERS, Panel, ordered_panels
-from fedcore.results.rows import ComparisonRow
+from fedcore.results.panels import ORDERS, ordered_panels
 from fedcore.results.sweeps import SweepFamily
 from fedcore.share.views import Heatmaps
 from fedcore.share.views.cost import AGAINST, cost_figure, reach_table
@@ -70,15 +69,6 @@ MEANING_OF_BANDS = {
 def panels_of(shown: ShownComparison, setting: str, view: str) -> Panels:
     """Return the panels of a view by row."""
     return shown_panels(matrix_views()[view], shown.store, shown.comparison, setting)
-
-
-@st.cache_data(hash_funcs=BY_VERSION, max_entries=64, show_spinner=False)
-def pairs_of(
-    shown: ShownComparison, _baseline: ComparisonRow, place: tuple[str, str], view: str
-) -> dict[str, tuple[Panel, Panel]]:
-    """Return the panels that are subtracted; ``place`` is the setting and key of the baseline."""
-    panels = panels_of(shown, _baseline.setting, view)
-    return paired_panels(matrix_views()[view], shown.store, shown.comparison, panels, _baseline)
 
 
 def draw_best(shown: ShownComparison, setting: str, number: int) -> None:
@@ -136,9 +126,9 @@ def draw_matrices(shown: ShownComparison) -> None:
         if baseline is None or not with_differences:
             continue
         by_key = dict(zip(by_key, panels, strict=True))
-        pairs = pairs_of(shown, baseline, (setting, baseline.key), view)
-        shown_pairs = ((key, pair) for key, pair in pairs.items() if key in by_key)
-        gaps = {key: difference_panel(*pair, shown=by_key[key]) for key, pair in shown_pairs}
+        every = panels_of(shown, setting, view)  # of hidden rows, too: one of them may be the baseline
+        pairs = paired_panels(views[view], shown.store, shown.comparison, every, baseline)
+        gaps = {k: difference_panel(*pairs[k], shown=panel) for k, panel in by_key.items() if k in pairs}
         if gaps:
             seeds = over_common_seeds((row for row in rows if row.key in gaps), baseline)
             heading = f"Difference from {markup.clipped(baseline.label)}{seeds}, percentage points"
@@ -166,12 +156,12 @@ def draw_curves(shown: ShownComparison) -> None:
         value = session.choose(st.selectbox, "Value", titles, "curve")
         axis = session.choose(st.selectbox, "Against", AXES, "axis")
         band: Band = session.choose(st.selectbox, "Band", BANDS, "band")
-        highlighted = st.selectbox(
+        highlighted = session.choose(
+            st.selectbox,
             "Highlight",
-            list(dict.fromkeys(row.drawn_label for row in compared.rows)),
+            [row.drawn_label for row in compared.rows],
+            "highlight",
             index=None,
-            key="highlight",
-            bind="query-params",
             placeholder="none",
             help="This line stands out, and the others fade. The pointer over a line does so for a moment.",
         )
@@ -247,7 +237,7 @@ def costs_of(
 
 def draw_cost(shown: ShownComparison) -> None:
     """Draw accuracy against cost, with the Pareto front, and the cost to reach a target."""
-    compared, metric, hidden = shown.comparison, shown.metric, shown.layout.hidden_rows
+    compared, metric, hidden = shown.comparison, shown.metric, shown.hidden_rows
     with st.container(horizontal=True):
         titles = {axis: text.capitalize() for axis, text in AGAINST.items()}
         against: CostAxis = session.choose(
@@ -338,7 +328,7 @@ def _draw_reaching(found: Reaching, setting: str) -> None:
 
 def draw_sweep(shown: ShownComparison) -> None:
     """Draw all methods over one field, one method over one and over two, and all combinations."""
-    compared, metric, hidden = shown.comparison, shown.metric, shown.layout.hidden_rows
+    compared, metric, hidden = shown.comparison, shown.metric, shown.hidden_rows
     every, families, found = families_of(compared, metric), list[SweepFamily](), list[str]()
     for family in every:
         if rows := tuple(row for row in family.rows if row.group.label not in hidden):
@@ -383,9 +373,8 @@ def _one_method(families: Sequence[SweepFamily], metric: Metric, colours: tuple[
         st.caption(f"{MAX_LINES} of {lines} lines are drawn; the chart of all combinations has the others.")
     if points := sweeps.client_points(family, field):
         st.markdown(f"**{markup.md(family.title)} by client over {markup.md(field_phrase(field))}**")
-        columns = dict(
-            zip(("client", field_phrase(field), "accuracy, %"), zip(*points, strict=True), strict=True)
-        )
+        names = ("client", field_phrase(field), "accuracy, %")
+        columns = dict(zip(names, zip(*points, strict=True), strict=True))
         charts.draw(client_chart(points, session.theme(), field), "sweep_clients", columns)
         st.caption("Own test samples, in all runs with this value: median, quartiles, extremes and outliers.")
     if len(family.fields) == 1:
@@ -395,12 +384,7 @@ def _one_method(families: Sequence[SweepFamily], metric: Metric, colours: tuple[
         rest = [f for f in family.fields if f != row]
         column = st.selectbox("Columns", rest, format_func=field_title, key="sweep_column")
         fixed = {
-            f: st.selectbox(
-                field_title(f),
-                family.values(f),
-                format_func=partial(value_text, f),
-                key=f"sweep_at_{f}",
-            )
+            f: st.selectbox(field_title(f), family.values(f), 0, partial(value_text, f), f"sweep_at_{f}")
             for f in rest
             if f != column
         }

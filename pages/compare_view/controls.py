@@ -35,31 +35,6 @@ MARKS = {"tags": "Tags", "notes": "Notes"}
 """Columns with the user's tags and notes on the runs of a row; hidden by default."""
 OTHER_COLUMNS = {"difference": "Difference", "p": "p", "seeds": "Seeds (n)", "rounds": "Rounds"}
 """Other columns of the summary than metrics that can be hidden."""
-ComparedState = tuple[tuple[int, ...], Rule, bool, str, str]
-"""The state of a comparison: experiments, rule, unfinished runs, their versions, and the filter.
-
-The versions are one text, which Streamlit hashes faster than thousands of values.
-"""
-ShownVersion = tuple[ComparedState, Metric | None, tuple[str, ...]]
-"""The state of a comparison, the metric that orders its rows (None: as launched), and the hidden rows."""
-
-
-@dataclass(frozen=True)
-class SummaryLayout:
-    """The layout of the summary.
-
-    Attributes:
-        hidden_rows: labels of rows that no table or chart shows; they still count for best values and tests.
-        fields: config fields, or ``MARKS``, to show as columns.
-        group: config field that divides the rows into sections; empty for none.
-        sort: key of a column, with a minus for the largest first; empty for the order of the experiments.
-    """
-
-    hidden_rows: Sequence[str]
-    hidden_columns: Sequence[str]
-    fields: Sequence[str]
-    group: str
-    sort: str
 
 
 @dataclass(frozen=True)
@@ -68,7 +43,10 @@ class ShownComparison:
 
     Attributes:
         metric: of the differences.
-        version: of the comparison and the order of its rows, as a key for caches of derived values.
+        hidden_rows: labels of rows that no table or chart shows; they still count for best values and tests.
+        fields: config fields, or ``MARKS``, to show as columns of the summary.
+        group: config field that divides the summary's rows into sections; empty for none.
+        left_out: the hidden rows, if the comparison is without them.
     """
 
     store: Store
@@ -76,18 +54,27 @@ class ShownComparison:
     comparison: Comparison
     choice: ComparisonChoices
     metric: Metric
-    layout: SummaryLayout
-    version: ShownVersion
+    hidden_rows: Sequence[str]
+    hidden_columns: Sequence[str]
+    fields: Sequence[str]
+    group: str
+    left_out: Sequence[str] = ()
+
+    @property
+    def version(self) -> str:
+        """Of the comparison and the order of its rows, as a key for caches of derived values."""
+        choice, versions = self.choice, [e.version for e in self.experiments]
+        order = "" if choice.as_launched else self.metric
+        return repr((versions, choice.rule, choice.unfinished, choice.where, order, self.left_out))
 
     @property
     def visible(self) -> "ShownComparison":
         """The same without the hidden rows, and without settings that have no other, as charts draw it."""
-        hidden = self.layout.hidden_rows
-        rows = tuple(row for row in self.comparison.rows if row.label not in hidden)
+        rows = tuple(row for row in self.comparison.rows if row.label not in self.hidden_rows)
         drawn = {row.setting for row in rows}
         settings = {key: title for key, title in self.comparison.settings.items() if key in drawn}
         comparison = replace(self.comparison, rows=rows, settings=settings)
-        return replace(self, comparison=comparison, version=(*self.version[:2], tuple(hidden)))
+        return replace(self, comparison=comparison, left_out=self.hidden_rows)
 
     @property
     def source(self) -> ViewSource:
@@ -96,7 +83,7 @@ class ShownComparison:
 
     @property
     def printed(self) -> PrintedValues:
-        return _printed_beside(self)
+        return printed_values(self.comparison, [e.config for e in self.comparison.experiments])
 
     def summary(self, digits: int, with_printed: bool = True) -> Summary:
         """Decide what the summary shows; only the metric of the differences is tested."""
@@ -121,17 +108,12 @@ BY_VERSION: dict[str | type[Any], Callable[[Any], Any]] = {
 """How caches tell comparisons apart: to hash all rows would take longer."""
 
 
-@st.cache_data(hash_funcs=BY_VERSION, max_entries=32, show_spinner=False)
-def _printed_beside(shown: ShownComparison) -> PrintedValues:
-    return printed_values(shown.comparison, [e.config for e in shown.comparison.experiments])
-
-
-@st.cache_resource(
-    hash_funcs={Store: repr}, max_entries=32, show_spinner=False
-)  # frozen, so it is not copied
-def comparison(store: Store, of: ComparedState) -> Comparison:
+# a resource, which is not copied: it is frozen; the versions are one text, which Streamlit hashes faster
+@st.cache_resource(hash_funcs={Store: repr}, max_entries=32, show_spinner=False)
+def comparison(
+    store: Store, ids: Sequence[int], versions: str, rule: Rule, unfinished: bool, where: str
+) -> Comparison:
     """Return the comparison; it is computed again when one of its runs has a new round."""
-    ids, rule, unfinished, _, where = of
     return compare(store, ids, rule, unfinished=unfinished, where=where)
 
 
@@ -197,13 +179,19 @@ def draw(store: Store, experiments: Sequence[ExperimentRow]) -> ShownComparison:
         "`and`, `or`, `not` and brackets. Accuracy cannot be filtered on: runs would then be chosen by "
         "their result.",
     )
-    shown, version, problem = _compared(store, experiments, rule, unfinished, where or "")
-    metric: Metric = places[1].selectbox(
+    where, problem = (where or "").strip(), None
+    asked = store, [e.id for e in experiments], repr([e.version for e in experiments]), rule, unfinished
+    try:
+        shown = comparison(*asked, where)
+    except FedLensError as error:
+        if error.field != "where":
+            raise
+        shown, where, problem = comparison(*asked, ""), "", error
+    metric: Metric = session.choose(
+        places[1].selectbox,
         "Compare by",
-        available_metrics(shown) or ["personal"],
-        format_func=lambda m: METRICS[m].title,
-        key="by",
-        bind="query-params",
+        {m: METRICS[m].title for m in available_metrics(shown) or ("personal",)},
+        "by",
         help="The metric of the order, differences, costs and sweeps. The summary shows every metric.",
     )
     shown = shown if as_launched else shown.best_first(metric)
@@ -219,24 +207,8 @@ def draw(store: Store, experiments: Sequence[ExperimentRow]) -> ShownComparison:
         saved_views(store)
     if problem is not None:
         markup.show_error(problem, last)
-    choice = ComparisonChoices(rule, metric, pinned, test, unfinished, version[4], as_launched=as_launched)
-    order = None if as_launched else metric
-    return ShownComparison(store, experiments, shown, choice, metric, layout, (version, order, ()))
-
-
-def _compared(
-    store: Store, experiments: Sequence[ExperimentRow], rule: Rule, unfinished: bool, where: str
-) -> tuple[Comparison, ComparedState, FedLensError | None]:
-    """Return the comparison, its version, and the error of a filter that was ignored as unreadable."""
-    ids = tuple(e.id for e in experiments)
-    version: ComparedState = (ids, rule, unfinished, repr([e.version for e in experiments]), where.strip())
-    try:
-        return comparison(store, version), version, None
-    except FedLensError as error:
-        if error.field != "where":
-            raise
-        version = (*version[:4], "")
-        return comparison(store, version), version, error
+    choice = ComparisonChoices(rule, metric, pinned, test, unfinished, where, as_launched=as_launched)
+    return ShownComparison(store, experiments, shown, choice, metric, *layout)
 
 
 def nothing_finished(experiments: Sequence[ExperimentRow], where: str) -> None:
@@ -265,13 +237,13 @@ def choose_baseline(rows: Sequence[ComparisonRow]) -> str | None:
     """
     labels = list(dict.fromkeys(row.label for row in rows))
     lost = _follow_baseline(rows, labels)
-    chosen: str | None = st.selectbox(
+    chosen: str | None = session.choose(
+        st.selectbox,
         "Baseline",
         labels,
+        BASELINE,
         index=None,
         placeholder="none",
-        key=BASELINE,
-        bind="query-params",
         on_change=st.session_state.pop,
         args=(PINNED, None),
         help="Shows differences from this method in points, on the same data, clients and backbone",
@@ -300,8 +272,8 @@ def _follow_baseline(rows: Sequence[ComparisonRow], labels: Sequence[str]) -> st
     return ""
 
 
-def choose_layout(compared: Comparison) -> SummaryLayout:
-    """Draw the choice of rows, columns and sections of the summary, kept in the address."""
+def choose_layout(compared: Comparison) -> tuple[list[str], list[str], list[str], str]:
+    """Draw the choice of rows, columns and sections of the summary, as ``ShownComparison`` has them."""
     values: dict[str, list[str]] = {}
     for row in compared.rows:
         for name in filter(is_compared, row.fields):
@@ -316,11 +288,11 @@ def choose_layout(compared: Comparison) -> SummaryLayout:
     hidden_columns = session.choose(
         st.multiselect, "Hidden columns", metrics | OTHER_COLUMNS, "hidden_columns", placeholder="none"
     )
-    hidden_rows = st.multiselect(
+    hidden_rows = session.choose(
+        st.multiselect,
         "Hidden rows",
-        list(dict.fromkeys(row.label for row in compared.rows)),
-        key="hidden_rows",
-        bind="query-params",
+        [row.label for row in compared.rows],
+        "hidden_rows",
         placeholder="none",
         help="No table or chart shows them; they still count for best values, differences and the "
         "correction of p. The filter leaves runs out altogether.",
@@ -335,7 +307,7 @@ def choose_layout(compared: Comparison) -> SummaryLayout:
         placeholder="none",
         help="Puts the rows of each value of a config field under a heading.",
     )
-    return SummaryLayout(hidden_rows, hidden_columns, fields, group or "", st.query_params.get(SORT, ""))
+    return hidden_rows, hidden_columns, fields, group or ""
 
 
 def saved_views(store: Store) -> None:

@@ -15,7 +15,7 @@ from fedcore.share import Format, TableName
 from fedcore.share.checked import ComparisonChoices, checked_comparison
 from fedcore.share.content import Wording, read_report
 from pages.compare_view.controls import ShownComparison
-from pages.widgets import background, markup, session
+from pages.widgets import background, markup
 
 SAME_ROWS = "The column row is the same as in the summary"
 FOR_PANDAS: tuple[tuple[str, TableName, Format, str], ...] = (
@@ -111,11 +111,10 @@ def _draw_bundle(shown: ShownComparison) -> None:
         if file is not None:
             name = file_name(shown.experiments, "bundle", "zip")
             markup.download("Bundle (ZIP)", file.read_bytes, name, "bundle_zip", ":material/folder_zip:")
-        if (made is None or made.ended) and st.button(
+        if (made is None or made.ended) and markup.write_button(
             "Make bundle" if file is None else "Make bundle again",
-            icon=":material/fact_check:",
-            key="make_bundle",
-            disabled=not session.writable(),
+            "fact_check",
+            "make_bundle",
             help="One ZIP file with the prediction for every test image in the reported rounds, from which "
             "`fedlens verify` recomputes every number without weights or training",
         ):

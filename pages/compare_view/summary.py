@@ -11,19 +11,13 @@ from fedcore.base.progress import counted, first_few
 from fedcore.config.field_names import field_title, value_text
 from fedcore.results.comparison import Comparison
 from fedcore.results.finding import findings
-from fedcore.results.metrics import (
-    BREAKDOWNS,
-    METRICS,
-    RULES,
-    Breakdown,
-    Metric,
-)
+from fedcore.results.metrics import BREAKDOWNS, METRICS, RULES, Breakdown, Metric
 from fedcore.results.progress import budget_text
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import TESTS, group_by, signed
 from fedcore.results.summary import PrintedValue, Summary, SummaryRow, SummaryTable
 from pages.compare_view.charts import draw_best
-from pages.compare_view.controls import BY_VERSION, MARKS, SORT, ShownComparison
+from pages.compare_view.controls import MARKS, SORT, ShownComparison
 from pages.widgets import background, markup
 
 DIGITS = 1
@@ -57,15 +51,9 @@ class SummaryColumn:
     css: str = "num"
 
 
-@st.cache_data(hash_funcs=BY_VERSION, max_entries=32, show_spinner=False)
-def _findings(shown: ShownComparison, *choices: object) -> dict[str, str]:
-    return findings(shown.means(DIGITS)) | findings(shown.summary(DIGITS))
-
-
 def draw_findings(shown: ShownComparison) -> None:
     """Draw what the comparison has found in words, above the tabs."""
-    choice = shown.choice
-    found = _findings(shown, choice.baseline, choice.test, shown.metric)
+    found = findings(shown.means(DIGITS)) | findings(shown.summary(DIGITS))
     several = len(shown.comparison.settings) > 1
     texts = [
         f"**{markup.md(title)}:** {markup.md(text)}" if several else markup.md(text)
@@ -79,7 +67,8 @@ def draw_findings(shown: ShownComparison) -> None:
 
 def draw(shown: ShownComparison) -> None:
     """Draw mean and spread of every method, a table per setting."""
-    choice, layout, summary, means = shown.choice, shown.layout, shown.summary(DIGITS), shown.means(DIGITS)
+    choice, summary, means = shown.choice, shown.summary(DIGITS), shown.means(DIGITS)
+    hidden, sort = shown.hidden_rows, st.query_params.get(SORT, "")
     follow_clicks()
     charted = shown.visible.comparison.settings if len(summary.tables) <= MANY_SETTINGS else {}
     tables = [(of, table) for of in (means, summary) for table in of.tables]
@@ -90,24 +79,24 @@ def draw(shown: ShownComparison) -> None:
         if i == 0:
             with st.container(horizontal=True, horizontal_alignment="right"):
                 background.csv_button(shown.experiments, choice)
-        columns = [c for c in columns_of(of, table) if c.key not in layout.hidden_columns]
-        columns += map(_field_column, layout.fields)
-        head = "".join(_heading(column, layout.sort) for column in columns)
+        columns = [c for c in columns_of(of, table) if c.key not in shown.hidden_columns]
+        columns += map(_field_column, shown.fields)
+        head = "".join(_heading(column, sort) for column in columns)
         body = f"<thead><tr>{head}</tr></thead>"
-        drawn = [row for row in table.rows if row.row.label not in layout.hidden_rows]
-        for title, members in _sections(drawn, layout.group).items():
+        drawn = [row for row in table.rows if row.row.label not in hidden]
+        for title, members in _sections(drawn, shown.group).items():
             start, span = markup.esc(title), len(columns)
             above = f'<tr><th scope="rowgroup" class="fl-section" colspan="{span}">{start}</th></tr>'
-            body += f"<tbody>{above if layout.group else ''}"
-            for row in _ordered(members, columns, layout.sort):
+            body += f"<tbody>{above if shown.group else ''}"
+            for row in _ordered(members, columns, sort):
                 cells = "".join(f'<td class="{c.css}">{c.cell(row)}</td>' for c in columns)
                 body += f"<tr>{cells}</tr>"
             body += "</tbody>"
         st.html(markup.scrolled_table(body, f"Summary of {table.title}"))
         rows = [row.row for row in table.rows]
-        if labels := [row.label for row in rows if row.label in layout.hidden_rows]:
-            hidden = ", ".join(markup.md(markup.clipped(label)) for label in labels)
-            st.caption(f"Hidden, but counted for best values and p: {hidden}.")
+        if labels := [row.label for row in rows if row.label in hidden]:
+            named = ", ".join(markup.md(markup.clipped(label)) for label in labels)
+            st.caption(f"Hidden, but counted for best values and p: {named}.")
         if presets := table.printed.presets_text(rows):
             st.caption(markup.md(presets))
         if choice.baseline is not None and table.baseline is None and of is summary:
@@ -144,35 +133,29 @@ def columns_of(summary: Summary, table: SummaryTable) -> list[SummaryColumn]:
             columns.append(_printed_column(summary, metric))
     if table.baseline is not None:
         columns += _difference_columns(summary)
-    columns.append(
-        SummaryColumn(
-            "seeds",
-            "Seeds (n)",
-            lambda r: r.seeds,
-            lambda r: max((r.means[m].stat.n for m in table.metrics if m in r.means), default=0),
-            "Number of seeds behind each mean",
-        )
+    seeds = SummaryColumn(
+        "seeds",
+        "Seeds (n)",
+        lambda r: r.seeds,
+        lambda r: max((r.means[m].stat.n for m in table.metrics if m in r.means), default=0),
+        "Number of seeds behind each mean",
     )
-    columns.append(
-        SummaryColumn(
-            "rounds",
-            "Rounds",
-            lambda r: r.rounds,
-            lambda r: r.row.config.rounds,
-            "Rounds that the runs have done, of those that their config asks for",
-        )
+    rounds = SummaryColumn(
+        "rounds",
+        "Rounds",
+        lambda r: r.rounds,
+        lambda r: r.row.config.rounds,
+        "Rounds that the runs have done, of those that their config asks for",
     )
-    if any(r.row.config.method.tuned for r in table.rows):
-        columns.append(
-            SummaryColumn(
-                "tuning",
-                "Tuning",
-                lambda r: budget_text(r.row.config) or "-",
-                lambda r: r.row.config.method.tuned.draws if r.row.config.method.tuned else 0,
-                "Draws of the search that selected the hyper-parameters on validation samples",
-            )
-        )
-    return columns
+    tuning = SummaryColumn(
+        "tuning",
+        "Tuning",
+        lambda r: budget_text(r.row.config) or "-",
+        lambda r: r.row.config.method.tuned.draws if r.row.config.method.tuned else 0,
+        "Draws of the search that selected the hyper-parameters on validation samples",
+    )
+    tuned = any(r.row.config.method.tuned for r in table.rows)
+    return [*columns, seeds, rounds, *([tuning] if tuned else [])]
 
 
 def _name(row: ComparisonRow) -> str:
@@ -320,10 +303,10 @@ def follow_clicks() -> None:
 
 
 def _heading(column: SummaryColumn, sort: str) -> str:
-    direction = {column.key: "ascending", f"-{column.key}": "descending"}.get(sort)
-    arrow = {"ascending": " ▲", "descending": " ▼", None: ""}[direction]
+    sorts = {column.key: ("ascending", " ▲"), f"-{column.key}": ("descending", " ▼")}
+    direction, arrow = sorts.get(sort, ("", ""))
     state = f' aria-sort="{direction}"' if direction else ""
-    mark = f'<span aria-hidden="true">{arrow}</span>' if arrow else ""
+    mark = f'<span aria-hidden="true">{arrow}</span>' if direction else ""
     title = f' title="{markup.esc(column.help)}"' if column.help else ""
     return (
         f'<th scope="col" class="{column.css}"{state}>'
@@ -337,14 +320,12 @@ def _ordered(rows: Sequence[SummaryRow], columns: Sequence[SummaryColumn], sort:
     column = next((c for c in columns if c.key == sort.removeprefix("-")), None)
     if column is None:
         return list(rows)
-    valued = [(value, row) for row in rows if (value := column.value(row)) is not None]
-    numeric = all(isinstance(value, int | float) for value, _ in valued)
-
-    def rank(item: tuple[Any, SummaryRow]) -> Any:
-        return item[0] if numeric else str(item[0]).lower()
-
-    empty = [row for row in rows if column.value(row) is None]
-    return [row for _, row in sorted(valued, key=rank, reverse=sort.startswith("-"))] + empty
+    values = [column.value(row) for row in rows]
+    if not all(isinstance(value, int | float | None) for value in values):
+        values = [None if value is None else str(value).lower() for value in values]
+    valued = [(value, row) for value, row in zip(values, rows, strict=True) if value is not None]
+    valued.sort(key=lambda pair: pair[0], reverse=sort.startswith("-"))
+    return [row for _, row in valued] + [r for v, r in zip(values, rows, strict=True) if v is None]
 
 
 def _sections(rows: Sequence[SummaryRow], name: str) -> Mapping[str, list[SummaryRow]]:
@@ -370,10 +351,8 @@ def _draw_breakdowns(rows: Sequence[ComparisonRow], number: int) -> None:
     recorded = [part for part in BREAKDOWNS if any(part in row.breakdowns for row in rows)]
     if not recorded:
         return
-    box = st.expander(
-        "By domain and client", icon=":material/table_rows:", key=f"compare_parts_{number}", on_change="rerun"
-    )
-    if not box.open:
+    box = markup.opened("By domain and client", "table_rows", f"compare_parts_{number}")
+    if box is None:
         return
     with box:
         part: Breakdown = st.segmented_control(
@@ -400,10 +379,8 @@ def _draw_breakdowns(rows: Sequence[ComparisonRow], number: int) -> None:
 
 def _draw_sources(compared: Comparison) -> None:
     """Draw a table of all runs behind the summary."""
-    box = st.expander(
-        "All runs behind these numbers", icon=":material/fact_check:", key="compare_runs", on_change="rerun"
-    )
-    if not box.open:
+    box = markup.opened("All runs behind these numbers", "fact_check", "compare_runs")
+    if box is None:
         return
     results = [(row, result) for row in compared.rows for result in row.runs]
     held_out = any(v.run.held_out for _, v in results)

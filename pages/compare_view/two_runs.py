@@ -53,12 +53,11 @@ def draw(shown: ShownComparison) -> None:
         st.info("This tab compares two runs, and there is only one.", icon=":material/compare_arrows:")
         return
     left, right = st.columns(2)
-    one = left.selectbox("Run", list(sides), key="run_a", bind="query-params")
+    one = session.choose(left.selectbox, "Run", list(sides), "run_a")
     rest = [name for name in sides if name != one]
     of_same_seed = [n for n in rest if sides[n][1].run.seed == sides[one][1].run.seed]
-    two = right.selectbox(
-        "Beside", rest, index=rest.index((of_same_seed or rest)[0]), key="run_b", bind="query-params"
-    )
+    first = rest.index((of_same_seed or rest)[0])
+    two = session.choose(right.selectbox, "Beside", rest, "run_b", index=first)
     a, b = sides[one], sides[two]
     elsewhere, other = (b, a) if a[0].trained_by_fedlens else (a, b)
     apart = difference_of_rows(*(replace(g, runs=(r,)) for g, r in (elsewhere, other)))
@@ -113,18 +112,17 @@ def _config(store: Store, a: Side, b: Side) -> None:
     st.markdown("**Differences in config and environment**")
     configs = [config_for_display(store.runs.config(r.run.id), g.trained_by_fedlens) for g, r in (a, b)]
     surroundings = [environment_texts(store.runs.environment(r.run.id)) for _, r in (a, b)]
+
+    def differing(first: Mapping[str, object], second: Mapping[str, object]) -> list[str]:
+        return [n for n in {**first, **second} if first.get(n) != second.get(n) and n != "method.label"]
+
     rows = [
-        [
-            field_html(name),
-            *(markup.esc(value_text(name, c[name])) if name in c else "-" for c in configs),
-        ]
-        for name in dict.fromkeys(n for config in configs for n in config)
-        if configs[0].get(name) != configs[1].get(name) and name != "method.label"
+        [field_html(name), *(markup.esc(value_text(name, c[name])) if name in c else "-" for c in configs)]
+        for name in differing(*configs)
     ]
     rows += [
         [markup.esc(name), *(markup.esc(texts.get(name, "-")) for texts in surroundings)]
-        for name in dict.fromkeys(n for texts in surroundings for n in texts)
-        if surroundings[0].get(name) != surroundings[1].get(name)
+        for name in differing(*surroundings)
     ]
     if not rows:
         st.caption("None: one run repeats the other.")
@@ -188,14 +186,14 @@ def _predictions(store: Store, runs: Runs, names: Names) -> None:
             f"Predictions of run {run.id}": (run.id, "predictions", 0, 0) for run in missing
         }
         obstacles = _obstacles(store, missing)
-        background.ask_for(store, wanted, obstacles, "Compute predictions", "two_predictions_ask", False)
+        background.ask_for(store, wanted, obstacles, "Compute predictions", "two_predictions_ask")
         return
     arrays, others = map(_arrays, tasks)
     both = np.intersect1d(arrays["model"], others["model"]).tolist()
     models = {e.name: e.entity for e in store.cells.entities(runs[0].id) if e.kind in ("global", "client")}
     offered: dict[str, int | None] = {EVERYONE: None}
     offered |= {name: code for name, code in models.items() if code in both}
-    model = st.selectbox("Predictions of", list(offered), key="two_predictions_of", bind="query-params")
+    model = session.choose(st.selectbox, "Predictions of", list(offered), "two_predictions_of")
     paired = paired_predictions(arrays, others, offered.get(model or EVERYONE))
     if paired is None:
         st.info("The two runs do not have the same test samples.", icon=":material/info:")
@@ -348,16 +346,15 @@ def _draw_answer(task: TaskRow, names: Names, place: str, wanted: analysis.Round
             st.markdown(f"**{markup.md(title)}**: {len(shown)} of {counted(count, 'image')}")
             _draw_images(arrays, shown, result["classes"], names)
     used = (result["round"], result["other_round"])
-    note = f"Predicted from the checkpoints after rounds {used[0]} and {used[1]}"
-    if all(w is None or w == u for w, u in zip(wanted, used, strict=True)):
-        note += ", as reported above"
-    else:
-        note += (
+    note = ", as reported above"
+    if any(w is not None and w != u for w, u in zip(wanted, used, strict=True)):
+        note = (
             f"; the difference above is between rounds {wanted[0]} and {wanted[1]}, for which not all "
             "checkpoints are kept (`keep_checkpoints`)"
         )
     st.caption(
-        f"{note}; the cell is the mean over seeds in the reported round. "
+        f"Predicted from the checkpoints after rounds {used[0]} and {used[1]}{note}; the cell is the mean "
+        "over seeds in the reported round. "
         "McNemar's test is exact and two-sided, over test images as they were drawn; it does not cover other "
         "seeds. "
         "Bright colours mark the parts of an image that support the prediction (Grad-CAM), relative to the "
@@ -395,12 +392,8 @@ def _draw_images(
             i = int(arrays["shown"][k])
             true = classes[int(arrays["label"][i])]
             with column:
-                st.image(
-                    pictures["first"]["image"][k],
-                    caption=markup.md(f"true: {true}"),
-                    alt=f"test image, class {true}",
-                    width="stretch",
-                )
+                said, alt = markup.md(f"true: {true}"), f"test image, class {true}"
+                st.image(pictures["first"]["image"][k], caption=said, alt=alt, width="stretch")
                 for who, name in zip(("first", "second"), names, strict=True):
                     guess = classes[int(arrays[who][i])]
                     mark = "✓" if guess == true else "✕"

@@ -57,13 +57,8 @@ def single(items: Items) -> bool:
     return len(items) == 1
 
 
-def _opens(page: str, parameter: str) -> Callable[[Items], None]:
-    """Return the action that opens a page with these experiments."""
-
-    def opened(items: Items) -> None:
-        st.switch_page(f"pages/{page}.py", query_params={parameter: [str(i.row.id) for i in items]})
-
-    return opened
+def _open(items: Items, page: str, parameter: str) -> None:
+    st.switch_page(f"pages/{page}.py", query_params={parameter: [str(i.row.id) for i in items]})
 
 
 def _has_failed(run: RunRow) -> bool:
@@ -71,19 +66,15 @@ def _has_failed(run: RunRow) -> bool:
 
 
 def _archive(items: Items) -> None:
+    def put(archived: bool) -> None:
+        for i in items:
+            session.store().experiments.edit(i.row.id, archived=archived)
+
     are_archived = all(i.row.archived for i in items)
-    _set_archived(items, not are_archived)
-    names = first_few([i.row.name for i in items], 2)
-    markup.offer_undo(
-        f"{names}: {'unarchived' if are_archived else 'archived'}",
-        partial(_set_archived, items, are_archived),
-    )
+    put(not are_archived)
+    done = f"{first_few([i.row.name for i in items], 2)}: {'unarchived' if are_archived else 'archived'}"
+    markup.offer_undo(done, partial(put, are_archived))
     st.rerun()
-
-
-def _set_archived(items: Items, archived: bool) -> None:
-    for i in items:
-        session.store().experiments.edit(i.row.id, archived=archived)
 
 
 def _resume(items: Items) -> None:
@@ -199,9 +190,9 @@ def confirm_delete_damaged(item: UnreadableExperiment) -> None:
 
 
 ACTIONS = (
-    Action("Live", "monitoring", single, _opens("live", "id"), writes=False),
-    Action("Compare", "compare", bool, _opens("compare", "ids"), writes=False),
-    Action("Clone", "content_copy", single, _opens("new", "clone")),
+    Action("Live", "monitoring", single, partial(_open, page="live", parameter="id"), writes=False),
+    Action("Compare", "compare", bool, partial(_open, page="compare", parameter="ids"), writes=False),
+    Action("Clone", "content_copy", single, partial(_open, page="new", parameter="clone")),
     Action("Edit", "edit", single, edit),
     Action("Tag", "sell", bool, tag),
     Action("Stop", "stop_circle", lambda items: run_ids(items, background.can_stop), confirm_stop),
@@ -257,16 +248,13 @@ def import_results() -> None:
     chosen = upload.name if upload is not None else typed
     name = dataset = ""
     if is_csv(chosen):
-        name = st.text_input(
-            "Experiment", key="import_name", placeholder="an existing experiment to add to, or a new name"
-        ).strip()
+        hint = "an existing experiment to add to, or a new name"
+        name = st.text_input("Experiment", key="import_name", placeholder=hint).strip()
         dataset = st.text_input("Data set of these results", value="own data", key="import_data").strip()
     ready = bool(chosen) and (not is_csv(chosen) or bool(name))
-    if not st.button("Import", type="primary", disabled=not ready, key="import_confirmed"):
-        return
-    content = None if upload is None else upload.getvalue()
-    submit_import(typed if upload is None else upload.name, content, name, dataset)
-    st.rerun()
+    if st.button("Import", type="primary", disabled=not ready, key="import_confirmed"):
+        submit_import(chosen, None if upload is None else upload.getvalue(), name, dataset)
+        st.rerun()
 
 
 def is_csv(file: str) -> bool:

@@ -99,7 +99,8 @@ def selectable_table(
     """
     # Streamlit stores a selection by position, so a new row above would move it to other rows. The selected
     # rows are looked up in the ids that were last on the screen, and selected at their new positions.
-    before, state = ids_on_screen(key), st.session_state.get(key)
+    before: list[int] = st.session_state.get(f"{key}_ids", [])
+    state = st.session_state.get(key)
     if state is not None and before != list(ids):
         chosen = [before[row] for row in state["selection"]["rows"] if row < len(before)]
         st.session_state[key] = _selection(ids, chosen)
@@ -114,12 +115,6 @@ def selectable_table(
         **options,
     )
     return [ids[row] for row in event["selection"]["rows"] if row < len(ids)]
-
-
-def ids_on_screen(key: str) -> list[int]:
-    """Return the ids of a table's rows as last drawn, since a click refers to those rows."""
-    ids: list[int] = st.session_state.get(f"{key}_ids", [])
-    return ids
 
 
 def _selection(ids: Sequence[int], chosen: Sequence[int]) -> DataframeStateInput:
@@ -140,15 +135,11 @@ def choose_columns(noted: bool) -> list[str]:
     Args:
         noted: whether the notes are among the columns at first.
     """
+    first = [name for name, column in COLUMNS.items() if column.shown or (noted and name == "Notes")]
+    about = "Status, name and menu are always the first columns."
     with st.popover("Columns", icon=":material/view_column:"):
-        chosen = st.multiselect(
-            "Columns",
-            list(COLUMNS),
-            default=[name for name, column in COLUMNS.items() if column.shown or (noted and name == "Notes")],
-            key="columns",
-            bind="query-params",
-            width=320,
-            help="Status, name and menu are always the first columns.",
+        chosen = session.choose(
+            st.multiselect, "Columns", list(COLUMNS), "columns", default=first, width=320, help=about
         )
     return [name for name in COLUMNS if name in chosen]
 
@@ -233,7 +224,7 @@ def _drawn_thumbnails(store: Store) -> dict[int, tuple[object, str | None]]:
 
 def _remember(event: str, group: str) -> None:
     """Callback: store the action and experiment of a click, since the rows may change before it is run."""
-    click, ids = st.session_state[f"{event}{group}"], ids_on_screen(f"{TABLE}{group}")
+    click, ids = st.session_state[f"{event}{group}"], st.session_state[f"{TABLE}{group}_ids"]
     if click["row"] < len(ids):
         opened = actions.ACTIONS[0].text  # by a click on the name
         st.session_state[CLICKED] = (click["label"] if event == MENU else opened, ids[click["row"]])

@@ -111,10 +111,8 @@ def offer_check(data: Mapping[str, Any], error: NotPrepared) -> None:
     elif task is not None:
         background.show_task(task, f"Checking {check.root}")
     else:
-        st.info(
-            markup.md(f"{error.task} once. The check takes a while; the plan then appears here by itself."),
-            icon=":material/fact_check:",
-        )
+        said = f"{error.task} once. The check takes a while; the plan then appears here by itself."
+        st.info(markup.md(said), icon=":material/fact_check:")
     running = task is not None and not task.ended
     label = "Check it now" if task is None else "Check again"
     if not running and markup.write_button(label, "fact_check", "check_here", type="primary"):
@@ -163,12 +161,12 @@ def remember_planned(data: Mapping[str, Any], planned: Sequence[str]) -> bool:
 
     Returns: whether they are new, so that the page must be drawn again.
     """
-    domains = tuple(planned)
+    domains, folder = tuple(planned), _folder(data)
     if data.get("domains") or known_domains(data) == domains:
         return False
     remembered: dict[str, tuple[str, ...]] = st.session_state.setdefault(_PLANNED, {})
-    is_new = remembered.get(_folder(data)) != domains
-    remembered[_folder(data)] = domains
+    is_new = remembered.get(folder) != domains
+    remembered[folder] = domains
     return is_new
 
 
@@ -291,20 +289,14 @@ def data_fields(draft: DataConfig, key: str, errors: FieldErrors, more: Expander
                 errors.place("data.columns")
             domains = known_domains({**shown, "columns": values.get("columns")})
             if start["domains"] or len(domains) > 1:
+                chosen, everything = start["domains"] or (), f"all {len(domains)}"
                 values["domains"] = domain_picker(
-                    "Domains",
-                    domains,
-                    start["domains"] or (),
-                    f"{place}.domains",
-                    placeholder=f"all {len(domains)}",
+                    "Domains", domains, chosen, f"{place}.domains", placeholder=everything
                 )
             errors.place("data.domains")
-            rest = [
-                field
-                for field in drafts.EXTRA_FIELDS
-                if field not in ("columns", "domains", *shown)
-                and (field != "classes" or (entry is not None and entry.classes_coop))
-            ]
+            rest = [f for f in drafts.EXTRA_FIELDS if f not in ("columns", "domains", *shown)]
+            if entry is None or not entry.classes_coop:
+                rest.remove("classes")
             empty = {"template": entry.template} if entry is not None and entry.template else {}
             rows = [(rest[i : i + MAX_COLUMNS], MAX_COLUMNS) for i in range(0, len(rest), MAX_COLUMNS)]
             extra |= values | inputs.field_rows("data", rows, start, place, errors, empty=empty)

@@ -114,11 +114,10 @@ def partition_fields(
     empty = {"clients": "all", "alpha": "IID"}
     number, fields, drawn = IN_VIEW.get(kind, 1), PartitionConfig.model_fields, dict[str, Any]()
     for place, name in zip(places, names[:number], strict=False):
-        path, meaning = f"partition.{name}", empty.get(name)
         with place:
-            drawn[name] = inputs.field_widget(
-                path, fields[name], start[name], f"{key}.{kind}.{name}", None, meaning
-            )
+            widget, info = f"{key}.{kind}.{name}", fields[name]
+            path, meaning = f"partition.{name}", empty.get(name)
+            drawn[name] = inputs.field_widget(path, info, start[name], widget, empty=meaning)
     with more:
         rest = [(names[number:], 4)]
         drawn |= inputs.field_rows("partition", rest, start | drawn, f"{key}.{kind}", errors, empty=empty)
@@ -274,13 +273,9 @@ def held_out_field(draft: Experiment, data: Mapping[str, Any], key: str) -> list
 def cohort_fields(backbone: Mapping[str, Any], key: str, errors: FieldErrors) -> list[dict[str, Any]]:
     """Draw the editor of cohorts and return its content; empty if all clients are alike."""
     form = drafts.form()
-    differ = st.toggle(
-        "Clients differ in backbone or budget",
-        value=bool(form.experiment.cohorts),
-        key=f"{key}.cohorts",
-        help="Divide the clients, in their order, into cohorts with their own CLIP model and training budget",
-    )
-    if not differ:
+    about = "Divide the clients, in their order, into cohorts with their own CLIP model and training budget"
+    label, begin = "Clients differ in backbone or budget", bool(form.experiment.cohorts)
+    if not st.toggle(label, begin, key=f"{key}.cohorts", help=about):
         errors.place("cohorts")
         form.first_cohorts = form.cohorts  # where the editor begins when it is drawn again
         return []
@@ -324,17 +319,13 @@ def _cohort_columns(backbones: list[str]) -> dict[str, Any]:
             width=width,
             default=1 if name == "clients" else None,
         )
-    names = [*backbone_names(), *filter(None, backbones)]
-    weights, precision = about["pretrained"].description, about["precision"]
-    choice = st.column_config.SelectboxColumn
+    names = list(dict.fromkeys([*backbone_names(), *filter(None, backbones)]))
+    helps = {field: about[field].description for field in ("pretrained", "precision")}
+    precisions, choice = list(inputs.options_of(about["precision"])), st.column_config.SelectboxColumn
     return columns | {
-        "backbone": choice(
-            "CLIP", help=budget["backbone"].description, options=list(dict.fromkeys(names)), width=96
-        ),
-        "pretrained": st.column_config.TextColumn("Weights", help=weights, width=88),
-        "precision": choice(
-            "Precision", help=precision.description, options=list(inputs.options_of(precision)), width=94
-        ),
+        "backbone": choice("CLIP", help=budget["backbone"].description, options=names, width=96),
+        "pretrained": st.column_config.TextColumn("Weights", help=helps["pretrained"], width=88),
+        "precision": choice("Precision", help=helps["precision"], options=precisions, width=94),
     }
 
 
@@ -365,18 +356,14 @@ def sweepable_fields(values: dict[str, Any]) -> dict[str, Sweepable]:
         if name != "kind":
             fields[f"partition.{name}"] = (PartitionConfig.model_fields[name], value)
     fields["backbone.name"] = (BackboneConfig.model_fields["name"], values["backbone"]["name"])
-    return {path: (field_title(path), *field) for path, field in fields.items()} | _method_fields()
-
-
-def _method_fields() -> dict[str, Sweepable]:
-    """Return the fields of single methods, then those that several methods have, to be swept together."""
+    sweepable: dict[str, Sweepable] = {p: (field_title(p), *field) for p, field in fields.items()}
+    # the fields of single methods, then those that several methods have, to be swept together
     methods, entries = drafts.available_methods(), drafts.form().methods
-    sweepable: dict[str, Sweepable] = {}
     by_field: dict[str, list[Sweepable]] = {}
+    names = [entry.name for entry in entries]
     for entry in (e for e in entries if e.name in methods):
         method = methods[entry.name]
-        unique = sum(e.name == entry.name for e in entries) == 1
-        variant = entry.name if unique else entry.label
+        variant = entry.name if names.count(entry.name) == 1 else entry.label
         defaults = inputs.default_values(method.Config)
         texts = class_texts.fields(method.Config)  # too long for a line of values
         for name, info in method.Config.model_fields.items():
@@ -434,18 +421,17 @@ def _values(path: str, label: str, info: FieldInfo | None, start: list[Any], key
     help_ = "" if info is None else inputs.help_text(path, info)
     options = () if info is None else inputs.options_of(info)
     if options:
-        chosen = [v for v in start if v in options]
-        texts = {v: value_text(path, v) for v in options}
-        placeholder = "Choose values"
-        return st.multiselect(
-            label, options, chosen, texts.__getitem__, key=key, help=help_, placeholder=placeholder
-        )
-    typed = ", ".join(str(v) for v in start)
-    placeholder = "values, separated by commas" + (
-        "" if info is None else f"; default {value_text(path, inputs.default_of(info))}"
+        chosen, texts = [v for v in start if v in options], {v: value_text(path, v) for v in options}
+        empty = {"placeholder": "Choose values"}
+        return st.multiselect(label, options, chosen, texts.__getitem__, key=key, help=help_, **empty)
+    default = "" if info is None else f"; default {value_text(path, inputs.default_of(info))}"
+    text = st.text_input(
+        label,
+        value=", ".join(map(str, start)),
+        key=key,
+        placeholder=f"values, separated by commas{default}",
+        help=f"{help_} Separate values with commas.".strip(),
     )
-    help_ = f"{help_} Separate values with commas.".strip()
-    text = st.text_input(label, value=typed, key=key, placeholder=placeholder, help=help_)
     words = {"true": True, "false": False}
     parts = [part for part in text.split(",") if part.strip()]
     return [words.get(part.strip().lower(), inputs.scalar(part)) for part in parts]
@@ -466,8 +452,7 @@ def tuning_fields(draft: Experiment, key: str, errors: FieldErrors) -> dict[str,
     errors.place("tuning")
     if not on:
         return None
-    start = draft.tuning or TuningConfig()
-    row = ("draws", "sampler", "seed"), 3
+    start, row = draft.tuning or TuningConfig(), (("draws", "sampler", "seed"), 3)
     values = inputs.field_rows("tuning", [row], dict(start), f"{key}.tuning", errors)
     ranges = start.model_dump(mode="json", exclude_defaults=True).get("space", {})
     for who, fields in ranges.items():

@@ -6,6 +6,7 @@ Their errors stand beside them, in the form's own words.
 import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, Union, get_args, get_origin
 
 import streamlit as st
@@ -197,9 +198,7 @@ def field_widget(
             options = tuple(option for option in options if option not in drafts.form().cannot_run)
         options = (None, *options) if optional else options
         index = options.index(value) if value in options else 0
-        return st.selectbox(
-            label, options, index=index, format_func=lambda v: value_text(path, v), key=key, help=help_
-        )
+        return st.selectbox(label, options, index, partial(value_text, path), key, help_)
     if optional and not empty:  # the field's description, or else its word for None, says what that means
         meaning, empty = (info.description or "").partition("default: ")[2], value_text(path, None)
         empty = meaning.partition(";")[0] if meaning and empty == "none" else empty
@@ -277,9 +276,8 @@ def help_text(path: str, info: FieldInfo) -> str:
     default = default_of(info)
     if "default:" not in about:
         about += f"{'' if not about or about.endswith('.') else '.'} Default: {value_text(path, default)}"
-    sentences = [
-        part.rstrip(".") + "." for part in (about.strip(), f"Range: {words}" if words else "") if part
-    ]
+    parts = filter(None, (about.strip(), words and f"Range: {words}"))
+    sentences = [part.rstrip(".") + "." for part in parts]
     return f"{markup.md(' '.join(sentences))} In files: `{path.rpartition('.')[2]}`."
 
 

@@ -49,12 +49,7 @@ OPEN = "data_dialog"
 """Key of the session for the data set whose dialog is open."""
 PROPOSED = "ViT-B-32"
 """The backbone for photographs, of which the miniature ones know nothing."""
-STATES = {
-    "included": "✓ included",
-    "here": "✓ here",
-    "get": "can be got",
-    "by hand": "by hand",
-}
+STATES = {"included": "✓ included", "here": "✓ here", "get": "can be got", "by hand": "by hand"}
 
 
 def section() -> None:
@@ -153,10 +148,8 @@ def show_report(task: TaskRow, root: str) -> None:
     result = task.result or {}
     report = CheckReport.model_validate(result["report"])
     if report.error:
-        st.error(
-            markup.md(f"This data set cannot be used as it is: {with_field_titles(report.error)}"),
-            icon=":material/error:",
-        )
+        why = f"This data set cannot be used as it is: {with_field_titles(report.error)}"
+        st.error(markup.md(why), icon=":material/error:")
     else:
         left_out = f"; {report.left_out:,} left out" if report.left_out else ""
         st.markdown(counts_text(report.images, report) + left_out)
@@ -180,11 +173,10 @@ def show_report(task: TaskRow, root: str) -> None:
         name, columns = known or result["name"], dict(task.args.get("columns") or {})
         data = DataConfig(name=name, root=str(user_path(root, "data.root")), columns=columns)
         new_experiment(data, Path(root).name or name)
-    sheet = task.arrays().get("sheet")
     layout = "One row per domain, one column per class"
     if len(report.classes) > 10 or len(report.domains) > 8:
         layout += "; the first eight domains and ten classes"
-    draw_pictures_and_counts(report, sheet, layout, "check_counts")
+    draw_pictures_and_counts(report, task.arrays().get("sheet"), layout, "check_counts")
 
 
 def counts_text(images: int, data: CheckReport | DataCounts) -> str:
@@ -212,9 +204,8 @@ def gallery(folders: dict[str, TaskRow]) -> None:
     title, left, right = st.columns([2, 3, 4], vertical_alignment="center")
     title.header("Data sets")
     used = {work: set(experiments.runs(work).data.values()) for work in papers.works()}
-    titles = {"": "Used by any paper"} | {
-        work: papers.find(work).title for work, names in used.items() if names
-    }
+    titles = {"": "Used by any paper"}
+    titles |= {work: papers.find(work).title for work, names in used.items() if names}
     paper = session.choose(left.selectbox, "Used by", titles, "used_by", label_visibility="collapsed")
     ways = {"all": "All", "here": "On this machine", "get": "To download", "by hand": "By hand"}
     options = {"default": "all", "required": True, "label_visibility": "collapsed"}
@@ -229,8 +220,8 @@ def gallery(folders: dict[str, TaskRow]) -> None:
     if not shown:
         st.caption("No data set is both.")
         return
-    chosen = draw_cards([card for _, card in sorted(shown, key=lambda pair: pair[0])], "data_cards")
-    if chosen is not None:
+    cards = [card for _, card in sorted(shown, key=lambda pair: pair[0])]
+    if (chosen := draw_cards(cards, "data_cards")) is not None:
         st.session_state[OPEN] = chosen
 
 
@@ -263,9 +254,8 @@ def card_of_item(item: Item, check: TaskRow | None) -> str:
     if data is not None:
         numbers = numbers_text(int(np.sum(data.counts)), len(data.classes))
     about = entry.source if entry.domains in ((), (ONE_DOMAIN,)) else ", ".join(entry.domains)
-    return card(
-        entry.name, entry.title, sheet, about, numbers, entry.licence, "" if action else state, action
-    )
+    state = "" if action else state
+    return card(entry.name, entry.title, sheet, about, numbers, entry.licence, state, action)
 
 
 def card_of_check(task: TaskRow) -> str:
@@ -283,14 +273,7 @@ def numbers_text(images: int, classes: int) -> str:
 
 
 def card(
-    choice: str,
-    title: str,
-    sheet: Any,
-    about: str,
-    numbers: str,
-    below: str,
-    state: str,
-    action: str = "",
+    choice: str, title: str, sheet: Any, about: str, numbers: str, below: str, state: str, action: str = ""
 ) -> str:
     """Return a card as HTML.
 
@@ -302,12 +285,10 @@ def card(
     seen = f"<p>{esc(about)}</p>"
     if sheet is not None:
         seen = f'<img src="{picture_strip(np.asarray(sheet))}" alt="" title="{esc(about)}">'
-    name = f'<b class="name">{esc(title)}</b>'
-    if choice:
-        name = f'<button class="name" data-choice="{esc(choice)}">{esc(title)}</button>'
+    name = f'<button class="name" data-choice="{esc(choice)}">{esc(title)}</button>'
+    name = name if choice else f'<b class="name">{esc(title)}</b>'
     foot = f'<span class="state">{esc(state)}</span>' if state else ""
-    if action:
-        foot += f'<button class="get" data-choice="{esc(choice)}">{esc(action)}</button>'
+    foot += f'<button class="get" data-choice="{esc(choice)}">{esc(action)}</button>' if action else ""
     return (
         f'<div class="card">{name}{seen}'
         f"<span>{esc(numbers)}</span>"

@@ -110,8 +110,8 @@ def draw_partition(plan: Plan) -> None:
     """Draw the partition of the planned experiment."""
     picture = partition_picture(plan.counts, plan.clients, plan.classes, session.theme())
     if st.session_state.get("as_tables"):
-        table = {"client": list(plan.clients)}
-        table.update({c: plan.counts[:, j].tolist() for j, c in enumerate(plan.classes)})
+        by_class = zip(plan.classes, plan.counts.T.tolist(), strict=True)
+        table = {"client": list(plan.clients), **dict(by_class)}
         st.dataframe(table, hide_index=True, key="partition_table")
     else:
         st.html(picture.html)
@@ -158,8 +158,6 @@ def launch_button(experiment: Experiment | None, plan: Plan | None) -> None:
         one = f"{counted(len(twins), 'run')} that exist{'s' * (len(twins) == 1)}"
         help_ = (
             "Same config, seed, code and images on disk. They are copied with their checkpoints instead of "
-        )
-        help_ += (
             "trained again; a notice names the run. A weights file replaced under its name is not noticed."
         )
         twins = twins if st.checkbox(f"Take over {one} already", True, "launch_twins", help=help_) else {}

@@ -166,7 +166,10 @@ class Guard:
         request = HTTPConnection(scope)
         answer = self.refusal(request) or self.admission(request)
         if answer is None:
-            await self.app(_without_origin(scope), receive, _with_headers(send))
+            # Streamlit would compare origin and host again, and where they differ look up the machine's
+            # public address: a network request that blocks the event loop
+            headers = [header for header in scope["headers"] if header[0] != b"origin"]
+            await self.app({**scope, "headers": headers}, receive, _with_headers(send))
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})  # before the handshake the client sees 403
         else:
@@ -316,7 +319,14 @@ def token_of(folder: Path) -> str:
     file = folder / TOKEN_FILE
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return _read_token(file) or _make_token(file)
+        if token := _read_token(file):
+            return token
+        token, draft = secrets.token_urlsafe(), file.with_name(f"{TOKEN_FILE}.{secrets.token_hex(4)}")
+        private = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(private, "w", encoding="ascii") as content:
+            content.write(token + "\n")
+        draft.replace(file)
+        return token
     except OSError as error:
         message = (
             "the token cannot be stored in %s: %s; only a terminal shows it, and each start makes a new one"
@@ -340,15 +350,6 @@ def _read_token(file: Path) -> str:
     return token if private and len(token) >= MIN_TOKEN_LENGTH else ""
 
 
-def _make_token(file: Path) -> str:
-    token = secrets.token_urlsafe()
-    draft = file.with_name(f"{TOKEN_FILE}.{secrets.token_hex(4)}")
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as content:
-        content.write(token + "\n")
-    draft.replace(file)
-    return token
-
-
 def equal(given: str, expected: str) -> bool:
     """Compare two secrets in a time that does not depend on the position of a difference."""
     return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), expected.encode())
@@ -361,15 +362,6 @@ def cookie(token: str) -> tuple[str, str]:
         for purpose in (b"name of the cookie", b"value of the cookie")
     )
     return f"fedlens_{name[:8]}", value
-
-
-def _without_origin(scope: Scope) -> Scope:
-    """Return an admitted request's scope, changed so that Streamlit does not check its origin again.
-
-    If Streamlit finds a host and an origin that differ, it looks up the machine's public address: a network
-    request that blocks the event loop.
-    """
-    return {**scope, "headers": [header for header in scope["headers"] if header[0] != b"origin"]}
 
 
 def _with_headers(send: Send) -> Send:

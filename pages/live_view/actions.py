@@ -50,21 +50,19 @@ def buttons(experiment: ExperimentRow, has_results: bool = False) -> None:
 
     A redraw of a fragment can lose a click.
     """
-    store, locked = session.store(), not session.writable()
+    store = session.store()
     stoppable = [r for r in experiment.runs if background.can_stop(r)]
     stuck = [r for r in experiment.runs if r.state == "stopping"]
     resumable = [r for r in experiment.runs if background.can_resume(r)]
     # a rerun of the page would close an open dialog, so ``tick`` waits for it
     st.session_state["live_dialog_open"] = False
-    if stoppable and st.button("Stop", icon=":material/stop_circle:", disabled=locked, key="live_stop"):
+    if stoppable and markup.write_button("Stop", "stop_circle", "live_stop"):
         confirm_stop(stoppable)
         st.session_state["live_dialog_open"] = True
-    if stuck and st.button(
-        "Force stop", icon=":material/dangerous:", disabled=locked, help="Kills the process"
-    ):
+    if stuck and markup.write_button("Force stop", "dangerous", help="Kills the process"):
         confirm_kill(stuck)
         st.session_state["live_dialog_open"] = True
-    if resumable and st.button("Resume", icon=":material/resume:", disabled=locked, key="live_resume"):
+    if resumable and markup.write_button("Resume", "resume", "live_resume"):
         store.runs.resume([r.id for r in resumable])
         jobs.ensure_worker(store)
         st.rerun()
@@ -88,14 +86,9 @@ def run_names(runs: list[RunRow]) -> dict[int, str]:
 def confirm_stop(stoppable: list[RunRow]) -> None:
     """Ask which runs to stop: those that are running, all of one seed, all, or some by name."""
     offers = stop_offers(stoppable)
-    which = st.radio(
-        "Runs",
-        list(offers),
-        index=list(offers).index("All"),
-        format_func=lambda offer: (
-            offer if offer == CHOOSE else f"{offer}: {counted(len(offers[offer]), 'run')}"
-        ),
-    )
+    titles = {name: f"{name}: {counted(len(runs), 'run')}" for name, runs in offers.items()}
+    titles[CHOOSE] = CHOOSE
+    which = st.radio("Runs", list(offers), list(offers).index("All"), titles.__getitem__)
     chosen = [r.id for r in offers[which]]
     if which == CHOOSE:
         names = run_names(stoppable)
@@ -105,15 +98,11 @@ def confirm_stop(stoppable: list[RunRow]) -> None:
     st.caption("Finished rounds are kept and stopped runs can be resumed; the current round is discarded.")
     with st.container(horizontal=True):
         # a callback runs even if a rerun of the page closes the dialog at this moment
-        text = f"Stop {counted(len(chosen), 'run')}"
-        if st.button(text, type="primary", disabled=not chosen, on_click=_stop, args=(chosen,)):
+        text, stop = f"Stop {counted(len(chosen), 'run')}", session.store().runs.stop
+        if st.button(text, type="primary", disabled=not chosen, on_click=stop, args=(chosen,)):
             st.rerun()
         if st.button("Cancel", key="live_stop_cancelled"):
             st.rerun()
-
-
-def _stop(runs: list[int]) -> None:
-    session.store().runs.stop(runs)
 
 
 def stop_offers(stoppable: list[RunRow]) -> dict[str, list[RunRow]]:
@@ -135,15 +124,14 @@ def confirm_kill(stuck: list[RunRow]) -> None:
     for name in run_names(stuck).values():
         st.markdown(f"- {markup.md(name)}")
     if st.button("Kill", type="primary"):
-        errors = []
+        refused = False
         for run in stuck:
             try:
                 jobs.force_stop(session.store(), run.id)
-            except FedLensError as error:
-                errors.append(error)
-        for refused in errors:  # a rerun would close the dialog, and nobody could read them
-            markup.show_error(refused)
-        if not errors:
+            except FedLensError as error:  # a rerun would close the dialog, and nobody could read it
+                markup.show_error(error)
+                refused = True
+        if not refused:
             st.rerun()
 
 
@@ -172,10 +160,8 @@ def log(runs: list[RunRow]) -> None:
     """Draw the end of a run's log; for a failed run, its whole error."""
     store = session.store()
     failed = any(r.state == "failed" for r in runs)
-    box = st.expander(
-        "Log", failed, key=f"live_log_open_{failed}", icon=":material/terminal:", on_change="rerun"
-    )
-    if not box.open:
+    box = markup.opened("Log", "terminal", f"live_log_open_{failed}", expanded=failed)
+    if box is None:
         return
     with box:
         names, by_id = run_names(runs), {r.id: r for r in runs}
@@ -196,17 +182,13 @@ def log(runs: list[RunRow]) -> None:
                 st.switch_page("pages/run.py", query_params={"id": str(run.id)})
         for note in run.notices:
             st.markdown(f"- {markup.md(note.message)}")
-        trace = store.runs.error(run.id)
         if run.state == "failed":
-            st.error(
-                markup.md(run.status_text or "failed for an unknown reason; its log may say more"),
-                icon=":material/error:",
-            )
+            why = run.status_text or "failed for an unknown reason; its log may say more"
+            st.error(markup.md(why), icon=":material/error:")
+        text = store.runs.error(run.id) or progress.log_tail(store, run.id) or "No output yet."
         # autoscroll keeps the browser busy at every frame, so only a growing log has it
         with st.container(height=260, autoscroll=run.state == "running"):
-            st.code(
-                trace or progress.log_tail(store, run.id) or "No output yet.", language=None, wrap_lines=True
-            )
+            st.code(text, language=None, wrap_lines=True)
 
 
 def notification(experiment: ExperimentRow) -> None:
@@ -259,8 +241,7 @@ def follow_search(experiment: int, drawn: ShownSearch) -> None:
 def state_of_search(experiment: ExperimentRow) -> ShownSearch:
     """Return the state from which the page above the search is drawn."""
     tuning = experiment.config.tuning
-    final = None if tuning is None else tuning.final
-    return button_flags(experiment), final, waits_for(experiment)
+    return button_flags(experiment), tuning and tuning.final, waits_for(experiment)
 
 
 def waits_for(experiment: ExperimentRow) -> str | None:
@@ -276,17 +257,12 @@ def outcome_of_search(experiment: ExperimentRow) -> None:
         return
     if tuning.final is None:  # the experiment with the selected values is not made yet
         if all(run.state == "failed" for run in experiment.runs):
-            st.error(
-                "Every draw of this search failed, so no values were selected; the logs say why.",
-                icon=":material/error:",
-            )
+            failed = "Every draw of this search failed, so no values were selected; the logs say why."
+            st.error(failed, icon=":material/error:")
         held = sum(run.state in ("stopped", "interrupted") for run in experiment.runs)
         if held and all(run.ended for run in experiment.runs):
-            st.info(
-                f"The search waits for {counted(held, 'stopped draw')}: resume or delete "
-                f"{'it' if held == 1 else 'them'}.",
-                icon=":material/hourglass_empty:",
-            )
+            what = f"{counted(held, 'stopped draw')}: resume or delete {'it' if held == 1 else 'them'}"
+            st.info(f"The search waits for {what}.", icon=":material/hourglass_empty:")
         if problem := waits_for(experiment):
             markup.show_error(FedLensError(f"the search cannot go on: {problem}"))
         elif problem is not None:
@@ -315,10 +291,8 @@ def origin_of_values(experiment: ExperimentRow) -> None:
         link = "a search that is not in this database"
         if number is not None:
             link = f'<a href="{session.link("live", number)}" target="_self">this search</a>'
-        st.html(
-            f'<span class="fl-faint">Hyper-parameters selected on validation samples by {link}, '
-            f"{draws} per method{elsewhere}.</span>"
-        )
+        said = f"Hyper-parameters selected on validation samples by {link}, {draws} per method{elsewhere}."
+        st.html(f'<span class="fl-faint">{said}</span>')
 
 
 def draw_search(experiment: ExperimentRow) -> None:

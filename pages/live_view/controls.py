@@ -70,12 +70,12 @@ def choose_variant(experiment: ExperimentRow) -> list[RunRow]:
     if len(offers) <= 1:
         return list(experiment.runs)
     first = next((r for r in experiment.runs if r.state in ("running", "stopping")), experiment.runs[0])
-    chosen = st.selectbox(
+    chosen = session.choose(
+        st.selectbox,
         "Seed and held-out domain" if first.held_out else "Seed",
         list(offers),
+        f"live_variant_{experiment.id}",
         index=list(offers).index(markup.seed_text(first.seed, first.held_out)),
-        key=f"live_variant_{experiment.id}",
-        bind="query-params",
         label_visibility="collapsed",
         width=160,
     )
@@ -144,13 +144,8 @@ def choose_settings(runs: list[RunRow]) -> Settings:
     no_round = max((r.rounds_done for r in runs), default=0) < 1
     replay = st.popover("Replay", icon=":material/replay:", disabled=no_round)
     with st.popover("View", icon=":material/tune:"):
-        hidden = st.multiselect(
-            "Hidden methods",
-            list(dict.fromkeys(r.label for r in runs)),
-            key="hidden_rows",
-            bind="query-params",
-            placeholder="none",
-        )
+        labels = [r.label for r in runs]
+        hidden = session.choose(st.multiselect, "Hidden methods", labels, "hidden_rows", placeholder="none")
         charts.colour_choice(r.method for r in runs)
         runs = [r for r in runs if r.label not in hidden] or runs  # the choices stay while all are hidden
         view = _view(runs, kinds.values())
@@ -169,13 +164,12 @@ def choose_settings(runs: list[RunRow]) -> Settings:
         by_round = metrics_by_round(kinds.get(runs[0].id, ()) if runs else ())
         titles = {n: title for n, title in CHARTS.items() if n in by_round or n not in METRICS}
         titles |= {c.key: c.heading for c in described}
-        chosen = st.multiselect(
+        chosen = session.choose(
+            st.multiselect,
             "Charts",
-            list(titles),
-            format_func=lambda key: titles.get(key, key),
+            titles,
+            "live_charts",
             placeholder="automatic",
-            key="live_charts",
-            bind="query-params",
             help="Automatic: accuracy, loss and the most informative values that these methods record",
         )
     if not chosen:
@@ -186,11 +180,11 @@ def choose_settings(runs: list[RunRow]) -> Settings:
     with replay:
         until = _until(runs, split, stage)
     return Settings(
-        view=view,
-        split=split,
-        stage=stage,
-        fitted=fitted,
-        order=order,
+        view,
+        split,
+        stage,
+        fitted,
+        order,
         columns=session.in_a_row(len(panels)),
         charts=tuple(chosen),
         until=until,
@@ -257,22 +251,22 @@ def _until(runs: list[RunRow], split: int, stage: int) -> int | None:
 
 def _play_or_pause(run_ids: list[int], split: int, stage: int) -> None:
     """Start or pause the replay; from the newest round it starts at the first one."""
-    playing = not st.session_state.get("live_playing")
-    st.session_state["live_playing"] = playing
-    if playing and st.session_state["live_until"] == NEWEST:
-        st.session_state["live_until"] = next(iter(steps(run_ids, split, stage)), NEWEST)
+    state = st.session_state
+    state["live_playing"] = playing = not state.get("live_playing")
+    if playing and state["live_until"] == NEWEST:
+        state["live_until"] = next(iter(steps(run_ids, split, stage)), NEWEST)
 
 
 def _step(run_ids: list[int], split: int, stage: int) -> None:
     # A rerun of the whole page calls this function too, outside the timer: that call only arms the next one.
-    if not st.session_state["live_armed"]:
-        st.session_state["live_armed"] = True
+    state = st.session_state
+    if not state["live_armed"]:
+        state["live_armed"] = True
         return
-    shown = st.session_state["live_until"]
-    later = [r for r in steps(run_ids, split, stage) if r > shown] if shown != NEWEST else []
-    following = later[0] if later else NEWEST
-    st.session_state["live_until"] = following
-    st.session_state["live_playing"] = following != NEWEST
+    shown = state["live_until"]
+    later = (r for r in steps(run_ids, split, stage) if shown != NEWEST and r > shown)
+    state["live_until"] = following = next(later, NEWEST)
+    state["live_playing"] = following != NEWEST
     st.rerun()
 
 

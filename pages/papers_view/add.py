@@ -120,8 +120,7 @@ def manage(table: PrintedTable) -> None:
             former = adding.remove_table(table.paper, table.table, db)
             markup.offer_undo(f"{table.title} deleted", partial(adding.put, table.paper, former, db))
             st.rerun()
-    box = st.expander("Match with my runs", icon=":material/link:", key="table_match", on_change="rerun")
-    if box.open:
+    if box := markup.opened("Match with my runs", "link", "table_match"):
         with box, markup.errors_shown():
             _match(table)
 
@@ -155,15 +154,12 @@ def _match(table: PrintedTable) -> None:
     titles = [entry.label or registry.title(entry.name) for entry in config.methods]
     places = {title.casefold(): i for i, title in enumerate(titles)}
     offered = {f"{i + 1}: {title}": i for i, title in enumerate(titles)}
-    printed = list(
-        dict.fromkeys(v.method for v in table.values if (v.dataset, v.setting) == (dataset, setting))
-    )
+    shown = (v for v in table.values if (v.dataset, v.setting) == (dataset, setting))
+    printed = list(dict.fromkeys(v.method for v in shown))
     guessed = [places.get(name.casefold()) for name in printed]
-    rows = pd.DataFrame(
-        {"As printed": printed, "My method": [None if i is None else [*offered][i] for i in guessed]}
-    )
+    mine_beside = [None if i is None else [*offered][i] for i in guessed]
     edited = st.data_editor(
-        rows,
+        pd.DataFrame({"As printed": printed, "My method": mine_beside}),
         key=f"match_rows_{number}_{dataset}_{setting}",
         disabled=["As printed"],
         hide_index=True,
@@ -181,14 +177,8 @@ def _source() -> tuple[dict[str, object], str]:
     """Draw the fields that identify the source; return those of its ``paper.toml``, and its key."""
     st.subheader("Source", anchor=False)
     added = {p.key: p for p in library.papers().values() if not p.ships}
-    chosen = NEW
-    if added:
-        chosen = st.selectbox(
-            "Add to",
-            [NEW, *added],
-            key="add_to",
-            format_func=lambda k: added[k].title if k else "a new paper",
-        )
+    titles = {NEW: "a new paper"} | {key: paper.title for key, paper in added.items()}
+    chosen = added and st.selectbox("Add to", list(titles), key="add_to", format_func=titles.__getitem__)
     if chosen:
         paper = added[chosen]
         internal = {"key", "folder", "tables", "settings"}

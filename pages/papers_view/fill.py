@@ -78,16 +78,14 @@ class Snapshot:
 def now(store: Store, rehearsal: bool) -> Snapshot:
     """Read the current state of a store, and the papers that were added to it."""
     adding.use(store.path)
-    digest = store.runs.digest()
-    return Snapshot(store, digest, rehearsal, *_read(store, digest, rehearsal, library.version()))
+    return _read(store, store.runs.digest(), rehearsal, library.version())
 
 
 @st.cache_resource(hash_funcs={Store: repr}, max_entries=8, ttl=SECONDS, show_spinner=False)
-def _read(
-    store: Store, digest: str, rehearsal: bool, papers: int
-) -> tuple[RecordedRuns, Availability, forecast.Precedents]:
+def _read(store: Store, digest: str, rehearsal: bool, papers: int) -> Snapshot:
     """Read a store again only when a run or the library, of this version, has changed."""
-    return recorded_runs(store, rehearsal), find_available(store), background.precedents(store)
+    recorded, past = recorded_runs(store, rehearsal), background.precedents(store)
+    return Snapshot(store, digest, rehearsal, recorded, find_available(store), past)
 
 
 @st.cache_resource(
@@ -148,22 +146,21 @@ def closed() -> None:
 def open_dialog(table: PrintedTable, choice: str, rehearsal: bool) -> None:
     """Show details of the cells of a click, and offer to queue their missing runs."""
     title, cells_in = chosen_cells(table, choice)
-    dialog = markup.dialog(markup.md(title), width="large", on_dismiss=closed)
-    dialog(_draw_dialog)(f"{table.name} {choice}", cells_in, rehearsal)
 
+    @markup.dialog(markup.md(title), width="large", on_dismiss=closed)
+    def draw() -> None:  # reads the cells at each click: runs queued in another tab are not queued twice
+        snapshot = now(session.store(), rehearsal)
+        cells = cells_in(snapshot)
+        values = {cell.value for cell in cells}
+        if len(cells) == 1:
+            _describe(cells[0], snapshot)
+        elif len(cells) > len(values):
+            st.markdown(f"**{counted(len(values), 'printed value')} in {len(cells)} variants.**")
+        else:
+            st.markdown(f"**{len(cells)} printed values:** {counts_text(c.status for c in cells)}.")
+        _offer(f"{table.name} {choice}", cells, snapshot)
 
-def _draw_dialog(key: str, cells_in: Callable[[Snapshot], Sequence[TableCell]], rehearsal: bool) -> None:
-    """Read the cells again at each click, so that runs queued in another tab are not queued twice."""
-    snapshot = now(session.store(), rehearsal)
-    cells = cells_in(snapshot)
-    values = {cell.value for cell in cells}
-    if len(cells) == 1:
-        _describe(cells[0], snapshot)
-    elif len(cells) > len(values):
-        st.markdown(f"**{counted(len(values), 'printed value')} in {len(cells)} variants.**")
-    else:
-        st.markdown(f"**{len(cells)} printed values:** {counts_text(c.status for c in cells)}.")
-    _offer(key, cells, snapshot)
+    draw()
 
 
 def _describe(cell: TableCell, snapshot: Snapshot) -> None:
@@ -206,11 +203,10 @@ def _links(title: str, runs: Sequence[RunRow]) -> None:
         return
     shown = []
     for r in runs[:LISTED]:
-        named = f"seed {r.seed}, held out {r.held_out}" if r.held_out else f"seed {r.seed}"
+        named = f"seed {r.seed}" + (f", held out {r.held_out}" if r.held_out else "")
         link = markup.run_link(r.id, f"{STATUS[r.state][0]} run {r.id}")
         shown.append(f"<span>{link} {markup.faint(named)}</span>")
-    if runs[LISTED:]:
-        shown.append(f"<span>and {len(runs) - LISTED} more</span>")
+    shown += [f"<span>and {len(runs) - LISTED} more</span>"] if runs[LISTED:] else []
     st.html(f'<div class="fl-strip"><b>{title}</b> {" ".join(shown)}</div>')
 
 
@@ -219,31 +215,21 @@ def _offer(key: str, cells: Sequence[TableCell], snapshot: Snapshot) -> None:
     if not missing_parts(cells):
         return
     most = max(len(c.source.experiment.seeds) for c in cells if c.source is not None)
-    seeds = most
+    seeds, titles = most, {n: f"first {n}" for n in range(1, most)} | {most: f"all {most}"}
     if most > 1:
-        seeds = st.segmented_control(
-            "Seeds",
-            range(1, most + 1),
-            default=most,
-            required=True,
-            key="papers_seeds",
-            format_func=lambda n: f"first {n}" if n < most else f"all {most}",
-        )
+        options = {"default": most, "required": True, "format_func": titles.__getitem__}
+        seeds = st.segmented_control("Seeds", list(titles), key="papers_seeds", **options)
     every = fillings(cells, snapshot.available, seeds)
     lacks = dict.fromkeys(lack for f in every for lack in f.lacks if lack.kind == "data")
     offers = {lack: getting.item(lack.name) for lack in lacks}
     by_hand = [lack for lack, offer in offers.items() if not offer.address]
     for lack in by_hand:
-        st.warning(
-            markup.md(
-                f"This machine lacks {lack.text}. {lack.how} Then check its folder on the page Data & models."
-            ),
-            icon=":material/folder_off:",
-        )
+        said = f"This machine lacks {lack.text}. {lack.how} Then check its folder on the page Data & models."
+        st.warning(markup.md(said), icon=":material/folder_off:")
     possible = [f for f in every if not lacks.keys() & f.lacks]  # a run downloads weights by itself
     wanted = [f for f in every if f not in possible and not {*by_hand} & {*f.lacks}]
     if possible:
-        _queue(possible, _plans(possible))
+        _queue(possible)
     elif every:
         missing = missing_parts(cells, seeds)
         runs = counted(sum(map(len, missing.values())), "run")
@@ -260,9 +246,8 @@ def _get_and_queue(key: str, wanted: Sequence[Filling], offers: Sequence[getting
     """Draw the terms of the data that some runs lack, and the button that gets them and queues the runs."""
     task = session.store().tasks.find("fill", key)
     if task is not None and not task.ended:
-        st.info(
-            "The data are on their way; the runs are queued once they are here.", icon=":material/download:"
-        )
+        coming = "The data are on their way; the runs are queued once they are here."
+        st.info(coming, icon=":material/download:")
         return
     terms = [dataset.terms(offer) for offer in offers]
     weights = dict.fromkeys(lack for f in wanted for lack in f.lacks if lack.kind == "weights")
@@ -283,24 +268,19 @@ def _time_here(seconds: float | None) -> str:
     return f"time on this machine: {'unknown' if seconds is None else about(seconds)}"
 
 
-def _plans(wanted: Sequence[Filling]) -> list[Plan | FedLensError]:
-    """Return the plan of each experiment or its error; while waiting, show the seconds so far."""
+def _queue(wanted: Sequence[Filling]) -> None:
+    """Plan the runs, and draw their number, time and disk space, errors and warnings, and the button."""
     requests = [background.request(f.experiment) for f in wanted]
     place, began = st.empty(), time.monotonic()
     while wait(requests, WAIT_SECONDS).not_done:
         with place:
             background.reading_data(began)
     place.empty()
-    return [background.planned(request) for request in requests]
-
-
-def _queue(wanted: Sequence[Filling], answers: Sequence[Plan | FedLensError]) -> None:
-    """Draw the number, time and disk space of the runs, errors and warnings, and the button."""
     store, past = session.store(), background.precedents(session.store())
     planned: list[tuple[Filling, Plan]] = []
     disk = forecast.Disk(0, True)
     encoded: set[object] = set()  # that an earlier plan already writes
-    for filling, answer in zip(wanted, answers, strict=True):
+    for filling, answer in zip(wanted, map(background.planned, requests), strict=True):
         if isinstance(answer, FedLensError):
             markup.show_error(FedLensError(f"{filling.experiment.name}: {answer}", answer.field))
             continue
@@ -322,13 +302,8 @@ def _queue(wanted: Sequence[Filling], answers: Sequence[Plan | FedLensError]) ->
     lack = forecast.lack_of_room(store.path, disk)
     for warning in [*warnings, *([f"{lack}."] if lack else [])]:
         st.warning(markup.md_with_code(markup.sentence(warning)), icon=":material/info:")
-    if st.button(
-        f"Queue {counted(len(runs), 'run')}",
-        type="primary",
-        icon=":material/rocket_launch:",
-        key="papers_queue",
-        disabled=not session.writable(),
-    ):
+    queue = f"Queue {counted(len(runs), 'run')}"
+    if markup.write_button(queue, "rocket_launch", "papers_queue", type="primary"):
         for filling, plan in planned:
             store.experiments.create(filling.experiment, plan.runs)
         jobs.ensure_worker(store)
@@ -344,9 +319,9 @@ def draw_readings(table: PrintedTable, snapshot: Snapshot) -> None:
         return
     st.subheader("What the paper leaves open", anchor=False)
     st.caption(MEANING + (f" {NO_EVIDENCE}" if snapshot.rehearsal else ""))
+    if st.session_state.get("readings_of") not in every:
+        st.session_state["readings_of"] = next(iter(every))
     with st.container(horizontal=not session.is_narrow(), vertical_alignment="bottom"):
-        if st.session_state.get("readings_of") not in every:
-            st.session_state["readings_of"] = next(iter(every))
         title = st.selectbox("Values", list(every), key="readings_of")
         if st.button("Run all readings of the table", icon=":material/account_tree:", key="readings_all"):
             st.session_state[OPEN] = (table.name, "readings")
@@ -365,11 +340,9 @@ def draw_readings(table: PrintedTable, snapshot: Snapshot) -> None:
     if without:
         st.caption(f"Left out for lack of runs: {markup.md(', '.join(without))}.")
     if len(shown.found) < 2:
-        st.info(
-            "The curve appears when the runs of two readings are done; "
-            f"{counted(shown.missing, 'reading')} of {len(shown.readings)} lack runs.",
-            icon=":material/stacked_line_chart:",
-        )
+        lacking = f"{counted(shown.missing, 'reading')} of {len(shown.readings)} lack runs"
+        said = f"The curve appears when the runs of two readings are done; {lacking}."
+        st.info(said, icon=":material/stacked_line_chart:")
         return
     ranking = shown.ranking
     proposed = ranking.proposed.method

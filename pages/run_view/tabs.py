@@ -19,13 +19,7 @@ from fedcore.results.analyses import EVERYONE, FieldRow, confusion, field_table,
 from fedcore.results.charts import analyses
 from fedcore.results.comparison import compare
 from fedcore.results.matrices import run_panel
-from fedcore.results.run_files import (
-    environment_texts,
-    repeat_command,
-    run_toml,
-    stored_files,
-    trained_with,
-)
+from fedcore.results.run_files import environment_texts, repeat_command, run_toml, stored_files, trained_with
 from fedcore.store import RunRow, TaskRow
 from pages.widgets import background, charts, markup, session
 
@@ -65,16 +59,13 @@ def clients(run: RunRow) -> None:
         "Rounds": [rounds[e.entity] if is_recorded else None for e in entities],
         "Traffic, MB": [traffic[e.entity] / progress.MEGABYTE if is_recorded else None for e in entities],
     }
-    formats = {
-        "Own accuracy, %": st.column_config.NumberColumn(format="%.1f"),
-        "Traffic, MB": st.column_config.NumberColumn(format="%.2f"),
-    }
+    number = st.column_config.NumberColumn
     st.dataframe(
         columns,
         hide_index=True,
         height=600 if len(entities) > MANY_CLIENTS else "content",
         key="run_clients",
-        column_config=formats,
+        column_config={"Own accuracy, %": number(format="%.1f"), "Traffic, MB": number(format="%.2f")},
         placeholder="-",
         alt="Clients",
     )
@@ -82,10 +73,8 @@ def clients(run: RunRow) -> None:
 
 def no_round_yet(run: RunRow) -> None:
     """Say that no round has been evaluated."""
-    text = (
-        "This run ended before any round was evaluated." if run.ended else "No round has been evaluated yet."
-    )
-    st.info(text, icon=":material/hourglass:")
+    ended = "This run ended before any round was evaluated."
+    st.info(ended if run.ended else "No round has been evaluated yet.", icon=":material/hourglass:")
 
 
 def log(run: RunRow) -> None:
@@ -105,8 +94,7 @@ def log(run: RunRow) -> None:
     path = store.runs.log_path(run.id)
     if not run.ended:
         st.button("Refresh", icon=":material/refresh:", key="run_log_refresh")
-    files = stored_files(store, run.id)
-    if files:
+    if files := stored_files(store, run.id):
         columns = {
             "File": [markup.md(f.name) for f in files],
             "Kind": [f.kind for f in files],
@@ -132,11 +120,8 @@ def reproduce(run: RunRow) -> None:
             "this one.",
         )
     else:
-        st.info(
-            "These results were recorded by a script or imported, so FedLens cannot repeat them. The config "
-            "that came with them is below.",
-            icon=":material/info:",
-        )
+        said = "These results were recorded by a script or imported, so FedLens cannot repeat them."
+        st.info(f"{said} The config that came with them is below.", icon=":material/info:")
     st.code(text, language="toml", wrap_lines=True)
     if environment:
         texts = environment_texts(environment)
@@ -146,13 +131,10 @@ def reproduce(run: RunRow) -> None:
 
 def analyses_of(run: RunRow) -> dict[str, Callable[[RunRow], None]]:
     """Return the analyses that a run allows, by the titles of their tabs."""
+    tabs: dict[str, Callable[[RunRow], None]] = {}
     if run.origin != "engine":
-        return {}
-    tabs: dict[str, Callable[[RunRow], None]] = {
-        "Predictions": predictions,
-        "Feature space": feature_space,
-        "Evidence": evidence,
-    }
+        return tabs
+    tabs |= {"Predictions": predictions, "Feature space": feature_space, "Evidence": evidence}
     method = registry.load_all().get(run.method)
     if method is None or overrides(method, "prompts"):
         tabs["Prompt words"] = prompt_words
@@ -183,9 +165,8 @@ def analysed(
     if task is None or task.status != "done" or not (what == "nearest_words" or task.arrays()):
         if task is None:
             st.caption(description)
-        background.ask_for(
-            store, {"Analysis": asked}, [obstacle] if obstacle else [], button, f"ask_{key}", False
-        )
+        obstacles = [obstacle] if obstacle else []
+        background.ask_for(store, {"Analysis": asked}, obstacles, button, f"ask_{key}")
         return
     draw(task)
     left, right = st.columns([5, 1], vertical_alignment="center")
@@ -210,7 +191,7 @@ def choose(run: RunRow, key: str, test_set: bool = True) -> tuple[int, int]:
     codes = models(run)
     left, right = st.columns(2)
     first = next((i for i, name in enumerate(codes) if codes[name] != 0), 0)
-    name = left.selectbox("Model", list(codes), index=first, key=f"{key}_model", bind="query-params")
+    name = session.choose(left.selectbox, "Model", list(codes), f"{key}_model", index=first)
     model = codes.get(name or "", 0)
     if not test_set or name is None:
         return model, 0
@@ -218,7 +199,7 @@ def choose(run: RunRow, key: str, test_set: bool = True) -> tuple[int, int]:
     sets = {f"{e.name} ({e.kind})": e.entity for e in entities if e.kind in ("client", "domain")}
     if model:  # the global model has no own samples
         sets = {OWN_SAMPLES: model, **sets}
-    chosen = right.selectbox("Test set", list(sets), key=f"{key}_set", bind="query-params")
+    chosen = session.choose(right.selectbox, "Test set", list(sets), f"{key}_set")
     return model, sets.get(chosen or "", 0)
 
 
@@ -228,7 +209,7 @@ def predictions(run: RunRow) -> None:
     def draw(task: TaskRow) -> None:
         arrays = task.arrays()
         names = {EVERYONE: None, **{n: c for n, c in models(run).items() if (arrays["model"] == c).any()}}
-        chosen = st.selectbox("Predictions of", list(names), key="predictions_of", bind="query-params")
+        chosen = session.choose(st.selectbox, "Predictions of", list(names), "predictions_of")
         counts = confusion(arrays, (task.result or {})["classes"], names[chosen])
         matrix = analyses.confusion_chart(counts, session.theme(), session.is_narrow())
         left, right = st.columns([3, 2])
@@ -254,16 +235,13 @@ def feature_space(run: RunRow) -> None:
         arrays, labels = task.arrays(), (task.result or {})["classes"]
         text = "Dots: images. Stars: class features. Crosses: centroids of each class's images."
         if everyone:
-            number = st.selectbox(
-                "Class", range(len(labels)), format_func=labels.__getitem__, key="space_class"
-            )
+            number = st.selectbox("Class", range(len(labels)), 0, labels.__getitem__, "space_class")
             chosen = arrays["label"] == number
             arrays = {name: arrays[name][chosen] for name in ("xy", "kind", "client")}
             arrays |= {"label": arrays["client"], "predicted": np.full(chosen.sum(), -1)}
             labels = [e.name for e in session.store().cells.entities(run.id) if e.kind == "client"]
-            text = (
-                "Dots: each client's own test images of the class. Stars: the class's feature by its model."
-            )
+            text = "Dots: each client's own test images of the class."
+            text += " Stars: the class's feature by its model."
         chart = analyses.space_chart(arrays, labels, session.theme())
         charts.draw(chart, "space", space_table(arrays, labels, "client" if everyone else "class"))
         st.caption(
@@ -290,8 +268,8 @@ def evidence(run: RunRow) -> None:
         labels, predicted = arrays["label"].tolist(), arrays["predicted"].tolist()
         pictures, shown = analyses.overlays(arrays), 2 if session.is_narrow() else 8
         for first in range(0, len(labels), shown):  # the image as the model sees it, then a map per score
-            columns = st.columns(shown, wrap=False)
-            for column, i in zip(columns, range(first, min(first + shown, len(labels))), strict=False):
+            images = range(first, min(first + shown, len(labels)))
+            for column, i in zip(st.columns(shown, wrap=False), images, strict=False):
                 with column:
                     right = predicted[i] == labels[i]
                     guess, true = (shortened(classes[c], CLASS_NAME) for c in (predicted[i], labels[i]))
@@ -323,16 +301,17 @@ def prompt_words(run: RunRow) -> None:
             "Prompt": [titles.get(r["prompt"], r["prompt"]).replace("_", " ") for r in rows],
             "Class": [r["class"] or "all" for r in rows],
         }
+        number, text = st.column_config.NumberColumn, st.column_config.TextColumn
+        words, wide = "~ marks a token that does not end its word", 240 if session.is_narrow() else 420
+        distance = (
+            "Euclidean, in token space, as CoOp reports it. A vector far from every word cannot be "
+            "read as one"
+        )
         widths = {
-            "Position": st.column_config.NumberColumn(width=70),
-            "Nearest words": st.column_config.TextColumn(
-                help="~ marks a token that does not end its word", width=240 if session.is_narrow() else 420
-            ),
-            "Distance of the nearest": st.column_config.NumberColumn(
-                help="Euclidean, in token space, as CoOp reports it. A vector far from every word cannot be "
-                "read as one"
-            ),
-            "Class": st.column_config.TextColumn(width=200),
+            "Position": number(width=70),
+            "Nearest words": text(help=words, width=wide),
+            "Distance of the nearest": number(help=distance),
+            "Class": text(width=200),
         }
         st.dataframe(columns, hide_index=True, key=f"words_{run.id}_{model}", column_config=widths)
 

@@ -102,9 +102,8 @@ def show_task(task: TaskRow, title: str) -> None:
         left.info(markup.md(f"{title}: stopped."), icon=":material/stop_circle:")
     else:
         left.error(markup.md(f"{title}: {error_text(task.error or task.status)}"), icon=":material/error:")
-    if right.button(
-        "Dismiss", key=f"dismiss_task_{task.id}", disabled=not session.writable(), type="tertiary"
-    ):
+    dismiss = f"dismiss_task_{task.id}"
+    if right.button("Dismiss", dismiss, disabled=not session.writable(), type="tertiary"):
         session.store().tasks.delete(task.id)
         st.rerun()
     if task.status == "failed" and task.log.is_file():
@@ -120,7 +119,12 @@ def analyse(store: Store, asked: Sequence[Asked]) -> None:
 
 
 def ask_for(
-    store: Store, wanted: Mapping[str, Asked], obstacles: Sequence[str], label: str, key: str, begin: bool
+    store: Store,
+    wanted: Mapping[str, Asked],
+    obstacles: Sequence[str],
+    label: str,
+    key: str,
+    begin: bool = False,
 ) -> None:
     """Draw what prevents some analyses, the progress of their tasks, and the button that asks for them.
 
@@ -138,13 +142,8 @@ def ask_for(
         show_task(task, title)
     if possible and any(task.status == "done" for task in tasks.values()):
         st.warning("The results are missing; compute them again.", icon=":material/folder_off:")
-    if all(task.ended for task in tasks.values()) and st.button(
-        "Try again" if tasks else label,
-        key=key,
-        type="primary",
-        disabled=not possible,
-        icon=":material/search_insights:",
-    ):
+    ended, text = all(task.ended for task in tasks.values()), "Try again" if tasks else label
+    if ended and markup.write_button(text, "search_insights", key, possible, type="primary"):
         analyse(store, list(wanted.values()))
         st.rerun()
 
@@ -194,10 +193,8 @@ def planned(request: Future[PlanResult]) -> Plan | FedLensError:
 
 def reading_data(began: float) -> None:
     """Say for how long the data of a plan have been read."""
-    st.info(
-        f"Reading the data for {time.monotonic() - began:.0f} s; a large folder takes a while.",
-        icon=":material/hourglass_top:",
-    )
+    said = f"Reading the data for {time.monotonic() - began:.0f} s; a large folder takes a while."
+    st.info(said, icon=":material/hourglass_top:")
 
 
 @st.cache_data(show_spinner=False, ttl=20, hash_funcs={Store: repr})
@@ -236,26 +233,17 @@ def report_button(
     store: Store, experiments: Sequence[ExperimentRow], key: str, choice: ComparisonChoices | None = None
 ) -> None:
     """Draw the button behind which a report is worded, and made as one HTML file."""
-    with st.popover(
-        "Report", icon=":material/description:", key=key, help="One HTML file that opens and prints anywhere"
-    ):
+    about = "One HTML file that opens and prints anywhere"
+    with st.popover("Report", icon=":material/description:", key=key, help=about):
         # A form, because the click that ends the typing of a title would otherwise draw the page again, and
         # a download that is requested meanwhile sometimes never arrives.
         with st.form(f"{key}_words", border=False):
-            title = st.text_input(
-                "Title", key="report_title", placeholder=", ".join(e.name for e in experiments)
-            )
-            notes = st.text_area(
-                "Notes", key="report_notes", placeholder="Why these runs, and what follows from them"
-            )
-            titles = {name: view.title for name, view in views().items()}
-            parts = st.multiselect(
-                "Parts",
-                PARTS,
-                default=PARTS,
-                key="report_parts",
-                format_func=lambda part: titles.get(part, part.capitalize()),
-            )
+            names, why = ", ".join(e.name for e in experiments), "Why these runs, and what follows from them"
+            title = st.text_input("Title", key="report_title", placeholder=names)
+            notes = st.text_area("Notes", key="report_notes", placeholder=why)
+            titles = {part: part.capitalize() for part in PARTS}
+            titles |= {name: view.title for name, view in views().items()}
+            parts = st.multiselect("Parts", PARTS, PARTS, titles.__getitem__, "report_parts")
             asked = st.form_submit_button("Make report", type="primary", icon=":material/description:")
         ids = [e.id for e in experiments]
         if asked:

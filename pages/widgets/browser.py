@@ -75,15 +75,11 @@ def scripts_of_every_page() -> None:
         "narrow": (f"(max-width: {session.NARROW_WINDOW}px)", session.is_narrow()),
         "wide": (f"(min-width: {session.WIDE_WINDOW}px)", session.is_wide()),
     }
-    seen = {"widths": widths, "dark": session.theme().dark}
-    changes = ("narrow", "wide", "dark")
-    _viewport(session.VIEWPORT, data=seen, **{f"on_{change}_change": ignore for change in changes})
+    seen, events = {"widths": widths, "dark": session.theme().dark}, ("narrow", "wide", "dark")
+    _viewport(session.VIEWPORT, data=seen, **{f"on_{event}_change": ignore for event in events})
     _line_focus("line_focus")
-    pages = [
-        {"key": page.key, "title": page.title, "path": f"{session.base_path()}/{page.address}"}
-        for page in session.PAGES
-        if page.key
-    ]
+    base, listed = session.base_path(), [page for page in session.PAGES if page.key]
+    pages = [{"key": p.key, "title": p.title, "path": f"{base}/{p.address}"} for p in listed]
     _shortcuts("shortcuts", data={"pages": pages})
 
 

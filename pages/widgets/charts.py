@@ -44,7 +44,6 @@ TEMPLATE = {
     }
 }
 """What a chart does not say itself; plotly's own template would be as long as many a chart."""
-HTML = '<div class="fl-chart" role="figure" tabindex="0"></div>'
 CSS = """
 .fl-chart { width: 100%; }
 .fl-chart:focus-visible { outline: 2px solid var(--st-primary-color); outline-offset: 2px; }
@@ -54,7 +53,7 @@ LIBRARY = (session.ASSETS / "plotly_library.js").read_text(encoding="utf-8")
 
 _component = st.components.v2.component(
     "chart",
-    html=HTML,
+    html='<div class="fl-chart" role="figure" tabindex="0"></div>',
     css=CSS,
     js=LIBRARY + (session.ASSETS / "chart.js").read_text(encoding="utf-8"),
     isolate_styles=False,
@@ -103,8 +102,8 @@ def draw(chart: Chart, key: str, table: Mapping[str, Sequence[object]] | None = 
     """Draw a chart with its text alternative, or its numbers if the reader has chosen tables."""
     if table is not None and st.session_state.get("as_tables"):
         st.dataframe(dict(table), hide_index=True, key=f"{key}_table")
-        return
-    draw_payload(payload(chart), key)
+    else:
+        draw_payload(payload(chart), key)
 
 
 def draw_figure(figure: Figure, key: str, with_alt: bool = False, share: float = 1.0) -> None:
@@ -132,12 +131,8 @@ def draw_tables(tables: Iterable[tuple[str, NumberColumns]]) -> None:
 
 def table_switch() -> None:
     """Draw the switch between charts and tables, one for all pages."""
-    st.toggle(
-        "Show as table",
-        key="as_tables",
-        persist_state="session",
-        help="Shows the numbers behind every chart",
-    )
+    about = "Shows the numbers behind every chart"
+    st.toggle("Show as table", key="as_tables", persist_state="session", help=about)
 
 
 def colour_choice(methods: Iterable[str]) -> None:
@@ -149,8 +144,7 @@ def colour_choice(methods: Iterable[str]) -> None:
         method = st.selectbox("Colour of", names, format_func=registry.title, key="colour_of", width=200)
         now = session.theme().colour(method)
         key = f"colour_{method}_{now}"  # another widget once the colour is another
-        st.color_picker(
-            "Its colour", now, key, on_change=session.set_colour, args=(method, key), width="content"
-        )
+        change = {"on_change": session.set_colour, "args": (method, key)}
+        st.color_picker("Its colour", now, key, width="content", **change)
         if st.session_state.get(session.COLOURS):
             st.button("Usual colours", key="colours_reset", on_click=session.reset_colours)

@@ -10,6 +10,7 @@ from functools import partial, wraps
 from typing import Any, ParamSpec
 
 import streamlit as st
+from streamlit.elements.lib.mutable_expander_container import ExpanderContainer
 
 from fedcore.base import devices
 from fedcore.base.errors import FedLensError, lacks_room
@@ -50,6 +51,12 @@ def write_button(
     disabled = not possible or not session.writable()
     pressed: bool = where.button(label, key, icon=f":material/{icon}:", disabled=disabled, **options)
     return pressed
+
+
+def opened(label: str, icon: str, key: str, **options: Any) -> ExpanderContainer | None:
+    """Draw a box (``st.expander``) whose content is drawn while it is open; None while it is closed."""
+    box = st.expander(label, icon=f":material/{icon}:", key=key, on_change="rerun", **options)
+    return box if box.open else None
 
 
 def md(text: str) -> str:
@@ -234,12 +241,10 @@ def table_html(header: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]],
         f'<th scope="col" class="{css}">{esc(title)}</th>' if title else f'<td class="{css}"></td>'
         for title, css in header
     )
-    body = "".join(
-        "<tr>"
-        + "".join(f'<td class="{css}">{cell}</td>' for cell, (_, css) in zip(row, header, strict=True))
-        + "</tr>"
-        for row in rows
-    )
+    body = ""
+    for row in rows:
+        cells = (f'<td class="{css}">{cell}</td>' for cell, (_, css) in zip(row, header, strict=True))
+        body += f"<tr>{''.join(cells)}</tr>"
     return scrolled_table(f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>", label)
 
 
@@ -267,9 +272,8 @@ def marks_html(run: RunRow) -> str:
 
 def tags_and_notes(row: RunRow | ExperimentRow, key: str) -> dict[str, Any]:
     """Draw the fields of the tags and notes of a run or an experiment, and return their values by name."""
-    tags = st.multiselect(
-        "Tags", list(row.tags), default=list(row.tags), accept_new_options=True, key=f"{key}_tags_{row.id}"
-    )
+    own = list(row.tags)
+    tags = st.multiselect("Tags", own, own, accept_new_options=True, key=f"{key}_tags_{row.id}")
     notes = st.text_area("Notes", value=row.notes, max_chars=MAX_NOTES, key=f"{key}_notes_{row.id}")
     return {"tags": tags, "notes": notes}
 
@@ -286,7 +290,7 @@ def edit_marks(run: RunRow) -> None:
 
 def marks_editor(runs: Sequence[RunRow]) -> None:
     """Draw a table in which the marks of runs are edited; changes are stored at once."""
-    used_tags = sorted({tag for run in runs for tag in run.tags})
+    used_tags, column = sorted({tag for run in runs for tag in run.tags}), st.column_config
     rows: dict[str, list[Any]] = {
         "Star": [r.starred for r in runs],
         "Run": [r.id for r in runs],
@@ -301,9 +305,9 @@ def marks_editor(runs: Sequence[RunRow]) -> None:
         hide_index=True,
         disabled=True if not session.writable() else ["Run", "Method", "Seed"],
         column_config={
-            "Star": st.column_config.CheckboxColumn(width="small"),
-            "Tags": st.column_config.MultiselectColumn(options=used_tags, accept_new_options=True),
-            "Notes": st.column_config.TextColumn(width="large", max_chars=MAX_NOTES),
+            "Star": column.CheckboxColumn(width="small"),
+            "Tags": column.MultiselectColumn(options=used_tags, accept_new_options=True),
+            "Notes": column.TextColumn(width="large", max_chars=MAX_NOTES),
         },
         on_change=_store_marks,
         args=([r.id for r in runs],),
@@ -312,10 +316,9 @@ def marks_editor(runs: Sequence[RunRow]) -> None:
 
 def _store_marks(ids: Sequence[int]) -> None:
     """Callback: store the marks that were edited in the table of these runs."""
-    changes: dict[int, dict[str, Any]] = (st.session_state.get(MARKS_EDITOR) or {}).get("edited_rows", {})
     names = {"Star": "starred", "Tags": "tags", "Notes": "notes"}
     try:
-        for row, cells in changes.items():
+        for row, cells in st.session_state[MARKS_EDITOR]["edited_rows"].items():
             given = {names[name]: value for name, value in cells.items() if value is not None}
             session.store().runs.mark([ids[int(row)]], **given)
     except FedLensError as error:

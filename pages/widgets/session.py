@@ -124,8 +124,7 @@ def reset_colours() -> None:
 
 def is_narrow() -> bool:
     """Return whether the window is narrow; until the browser has reported it, whether it is a telephone."""
-    window = st.session_state.get(VIEWPORT)
-    narrow = None if window is None else window.get("narrow")
+    narrow = (st.session_state.get(VIEWPORT) or {}).get("narrow")
     return "Mobi" in (st.context.headers.get("User-Agent") or "") if narrow is None else bool(narrow)
 
 
@@ -148,19 +147,21 @@ def in_a_row(panels: int) -> int:
     return 2 if panels == 4 else 3
 
 
-def choose(draw: Callable[..., Any], label: str, titles: Mapping[Any, str], key: str, **options: Any) -> Any:
-    """Draw a choice among titled options, kept in the URL; ``draw`` is a widget such as ``st.selectbox``."""
-    return draw(label, list(titles), format_func=titles.__getitem__, key=key, bind="query-params", **options)
+def choose(draw: Callable[..., Any], label: str, offered: Iterable[Any], key: str, **options: Any) -> Any:
+    """Draw a choice kept in the URL, among different options or those of a mapping to their titles.
+
+    Args:
+        draw: a widget such as ``st.selectbox``.
+    """
+    if isinstance(offered, Mapping):
+        options["format_func"] = offered.__getitem__
+    return draw(label, list(dict.fromkeys(offered)), key=key, bind="query-params", **options)
 
 
 def launch_order_switch() -> bool:
     """Draw the switch from methods by their results, best first, to the order of their launch."""
-    return st.toggle(
-        "Methods as launched",
-        key="as_launched",
-        bind="query-params",
-        help="Without it the method with the highest mean stands first, in tables and heatmaps",
-    )
+    about = "Without it the method with the highest mean stands first, in tables and heatmaps"
+    return st.toggle("Methods as launched", key="as_launched", bind="query-params", help=about)
 
 
 def ids_in_url(name: str, existing: Iterable[int], fallback: Sequence[int]) -> list[int]:

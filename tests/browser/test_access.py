@@ -150,15 +150,8 @@ def test_the_keyboard_reaches_what_the_mouse_does_with_visible_focus_and_a_star_
             except TimeoutError:
                 hidden.append((found, page.evaluate(RING)))
     assert not hidden
-    for text in (
-        "Experiments",
-        "Data & models",
-        "Made up",
-        "Clone",
-        "Show as table",
-        "Reproduce",
-        "Download",
-    ):
+    links = "Experiments", "Data & models", "Made up"
+    for text in (*links, "Clone", "Show as table", "Reproduce", "Download"):
         assert any(text in r for r in reached), (text, reached)
     page.get_by_role("button", name="Star, tags and notes").click()
     dialog = page.get_by_role("dialog")

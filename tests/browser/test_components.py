@@ -6,6 +6,7 @@ second one does.
 """
 
 import json
+import re
 from collections.abc import Callable
 from itertools import count
 
@@ -33,6 +34,14 @@ OVERTAKEN = """async ([script, data]) => {
   endFirst?.();
 }"""
 TOLD = "name => window.told.some(([told]) => told === name)"
+WATCH = {"address": "/pulse", "every": 0.05, "experiment": 1, "name": "pilot", "going": True}
+HALFWAY = "document.title === '1/2 done, running - FedLens'"
+
+
+def chart(*traces: str, alt: str = "accuracy", **layout: object) -> list[int]:
+    """A chart as its component gets it."""
+    figure = {"data": traces, "layout": {"margin": {"b": 0, "l": 0}, **layout}}
+    return list(json.dumps({"url": "", "alt": alt, "config": {}, "figure": figure}).encode())
 
 
 @pytest.fixture
@@ -85,11 +94,10 @@ def test_lives_clock_goes_on(begin: Callable[..., Page]) -> None:
 
 
 def test_the_title_of_the_tab_goes_on(begin: Callable[..., Page]) -> None:
-    watch = {"address": "/pulse", "every": 0.05, "experiment": 1, "name": "pilot", "going": True}
-    page = begin("live_view/notice.js", watch)
-    page.wait_for_function("document.title === '1/2 done, running - FedLens'")
+    page = begin("live_view/notice.js", WATCH)
+    page.wait_for_function(HALFWAY)
     page.evaluate("document.title = 'Live - FedLens'")
-    page.wait_for_function("document.title === '1/2 done, running - FedLens'")
+    page.wait_for_function(HALFWAY)
 
 
 def test_the_next_pages_title_stays(begin: Callable[..., Page]) -> None:
@@ -97,9 +105,8 @@ def test_the_next_pages_title_stays(begin: Callable[..., Page]) -> None:
     fetched = """
       const fetch = window.fetch; window.fetched = 0;
       window.fetch = (address) => fetch(address).finally(() => { window.fetched += 1; });"""
-    watch = {"address": "/pulse", "every": 0.05, "experiment": 1, "name": "pilot", "going": True}
-    page = begin("live_view/notice.js", watch, fetched)
-    page.wait_for_function("document.title === '1/2 done, running - FedLens'")
+    page = begin("live_view/notice.js", WATCH, fetched)
+    page.wait_for_function(HALFWAY)
     before = page.evaluate("() => { document.title = 'Compare - FedLens'; return window.fetched; }")
     page.wait_for_function("before => window.fetched > before + 2", arg=before)
     assert page.title() == "Compare - FedLens"
@@ -138,8 +145,7 @@ def test_a_notification_is_shown_once(begin: Callable[..., Page]) -> None:
       window.answer = () => answers.splice(0).forEach((give) => give({ states: { done: 2 }, total: 2 }));
       window.fetch = async () => ({ ok: true, json: () => new Promise((given) => answers.push(given)) });
       window.reading = () => answers.length;"""
-    watch = {"address": "/pulse", "every": 0.05, "experiment": 1, "name": "pilot", "going": True}
-    page = begin("live_view/notice.js", watch, plays)
+    page = begin("live_view/notice.js", WATCH, plays)
     page.wait_for_function("window.reading() > 0")
     reading = page.evaluate("window.reading()")
     page.evaluate("() => { window.call(); }")
@@ -152,9 +158,7 @@ def test_a_notification_is_shown_once(begin: Callable[..., Page]) -> None:
 def test_a_chart_stays_drawn(begin: Callable[..., Page]) -> None:
     counting = "window.library = async () => window.Plotly; window.purged = 0; "
     counting += "window.Plotly = { react: async () => {}, purge: () => { window.purged += 1; } };"
-    figure = {"data": [], "layout": {"margin": {"b": 0, "l": 0}, "height": 50}}
-    text = json.dumps({"url": "", "alt": "accuracy", "config": {}, "figure": figure})
-    page = begin("assets/chart.js", list(text.encode()), counting)
+    page = begin("assets/chart.js", chart(height=50), counting)
     page.locator(".fl-chart[data-drawn]").wait_for()
     assert page.evaluate("window.purged") == 0
     page.evaluate("document.getElementById('place').remove(); window.endSecond()")
@@ -167,12 +171,9 @@ def test_a_chart_that_fails_does_not_keep_a_newer_one_from_being_drawn(begin: Ca
       window.Plotly = { purge() {}, react: (host, traces) => {
         if (window.refuse) return window.drawn.push(...traces);
         return new Promise((_, refuse) => { window.refuse = () => refuse(new Error("too large")); }); } };"""
-    figures = ({"data": [name], "layout": {"margin": {}}} for name in ("older", "newer"))
-    texts = (json.dumps({"url": "", "alt": "accuracy", "config": {}, "figure": figure}) for figure in figures)
-    older, newer = (list(text.encode()) for text in texts)
-    page = begin("assets/chart.js", older, fails_first)
+    page = begin("assets/chart.js", chart("older"), fails_first)
     page.wait_for_function("!!window.refuse")
-    page.evaluate("newer => { window.call(new Uint8Array(newer)); window.refuse(); }", newer)
+    page.evaluate("newer => { window.call(new Uint8Array(newer)); window.refuse(); }", chart("newer"))
     page.wait_for_function("window.drawn.length")
     assert page.evaluate("window.drawn") == ["newer"]
     assert "cannot be drawn" not in page.locator(".fl-chart").inner_text()
@@ -184,14 +185,11 @@ def test_a_chart_fills_the_screen_and_gets_its_height_back(begin: Callable[..., 
       window.Plotly = { purge() {}, relayout: (host, { height }) => window.heights.push(height),
         react: async (host, data, { height }, { modeBarButtonsToAdd }) => {
           window.heights.push(height); window.button = modeBarButtonsToAdd[0]; window.host = host; } };"""
-    figure = {"data": [], "layout": {"margin": {}, "height": 240}}
-    text = json.dumps({"url": "", "alt": "accuracy", "config": {}, "figure": figure})
-    page = begin("assets/chart.js", list(text.encode()), drawing)
+    page = begin("assets/chart.js", chart(height=240), drawing)
     page.locator(".fl-chart[data-drawn]").wait_for()
     page.evaluate("window.button.click(window.host)")
     page.wait_for_function("window.heights.at(-1) === window.innerHeight && document.fullscreenElement")
-    newer = json.dumps({"url": "", "alt": "newer", "config": {}, "figure": figure})
-    page.evaluate("newer => window.call(new Uint8Array(newer))", list(newer.encode()))
+    page.evaluate("newer => window.call(new Uint8Array(newer))", chart(alt="newer", height=240))
     page.wait_for_function("window.host.dataset.drawn === '2'")
     assert page.evaluate("window.heights.at(-1) === window.innerHeight"), "a newer chart fills it too"
     page.evaluate("window.button.click(window.host)")
@@ -204,9 +202,7 @@ def test_a_browser_that_fills_no_screen_has_no_button_for_it(begin: Callable[...
       window.library = async () => window.Plotly;
       window.Plotly = { purge() {}, react: async (host, data, layout, config) => {
         window.buttons = config.modeBarButtonsToAdd; } };"""
-    figure = {"data": [], "layout": {"margin": {}, "height": 50}}
-    text = json.dumps({"url": "", "alt": "accuracy", "config": {}, "figure": figure})
-    page = begin("assets/chart.js", list(text.encode()), drawing)
+    page = begin("assets/chart.js", chart(height=50), drawing)
     page.locator(".fl-chart[data-drawn]").wait_for()
     assert page.evaluate("window.buttons") == []
 
@@ -217,13 +213,9 @@ def test_a_chart_that_fails_leaves_nothing_for_the_next_one_to_update(begin: Cal
       window.Plotly = { purge: (host) => { host.kept = false; }, react: async (host, [name]) => {
         if (name === "broken") throw new Error("too large");
         host.textContent += host.kept ? "updated" : "begun"; host.kept = true; } };"""
-    figures = ({"data": [name], "layout": {"margin": {}}} for name in ("first", "broken", "last"))
-    texts = (json.dumps({"url": "", "alt": "accuracy", "config": {}, "figure": figure}) for figure in figures)
-    first, broken, last = (list(text.encode()) for text in texts)
-    page = begin("assets/chart.js", first, drawing)
-    chart = page.locator(".fl-chart")
-    expect(chart).to_have_text("begun")
-    page.evaluate("newer => { window.call(new Uint8Array(newer)); }", broken)
-    expect(chart).to_contain_text("cannot be drawn")
-    page.evaluate("newer => { window.call(new Uint8Array(newer)); }", last)
-    expect(chart).to_have_text("begun")
+    page = begin("assets/chart.js", chart("first"), drawing)
+    drawn = page.locator(".fl-chart")
+    expect(drawn).to_have_text("begun")
+    for name, said in (("broken", re.compile("cannot be drawn")), ("last", "begun")):
+        page.evaluate("newer => { window.call(new Uint8Array(newer)); }", chart(name))
+        expect(drawn).to_have_text(said)

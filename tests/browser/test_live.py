@@ -29,14 +29,8 @@ def counts(round_: int) -> dict[tuple[str, str], tuple[int, int]]:
 @pytest.fixture
 def run(server: Server, request: pytest.FixtureRequest) -> Iterator[Recorder]:
     """A run of a user's own that has done two of a hundred rounds."""
-    recorder = Recorder(
-        server.db,
-        method="mine",
-        seed=1,
-        dataset="rotated-digits",
-        experiment=request.node.name,
-        rounds_total=100,
-    )
+    named = {"dataset": "rotated-digits", "experiment": request.node.name}
+    recorder = Recorder(server.db, method="mine", seed=1, rounds_total=100, **named)
     for round_ in (1, 2):
         recorder.round(round_, counts(round_), loss=1.0 / round_)
     yield recorder
@@ -209,9 +203,8 @@ def test_charts_make_room_for_another_and_the_tab_says_how_far_it_is(server: Ser
         "static async requestPermission() { return (Notification.permission = 'granted'); }"
         "constructor(title, options) { window.told.push(`${title}: ${options.body}`); } };"
     )
-    run = Recorder(
-        server.db, method="mine", seed=1, dataset="rotated-digits", experiment="Told", rounds_total=100
-    )
+    named = {"dataset": "rotated-digits", "experiment": "Told"}
+    run = Recorder(server.db, method="mine", seed=1, rounds_total=100, **named)
     page.goto(f"{server.url}/live?id={run.experiment_id}")
     expect(page.locator(".fl-chart")).to_have_count(3)
     replay = page.get_by_role("button", name="Replay")

@@ -87,12 +87,7 @@ def watch(page: Page, server: Server, experiment: int) -> dict[str, set[int]]:
     ],
 )
 def test_try_it(
-    empty_server: Server,
-    tab: Tab,
-    tmp_path: Path,
-    rounds: int | None,
-    without: tuple[str, ...],
-    methods: tuple[str, ...],
+    empty_server: Server, tab: Tab, tmp_path: Path, rounds: int | None, without: list[str], methods: list[str]
 ) -> None:
     page = tab.page
     experiment = launch_demo(page, empty_server, rounds, without)

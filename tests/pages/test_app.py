@@ -1,6 +1,7 @@
 """What ``streamlit run app.py`` serves beside the pages, and the clock of the Live page that asks it."""
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable, Coroutine, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import plotly.graph_objects as go
 import pytest
 import streamlit as st
 from starlette.applications import Starlette
@@ -15,6 +17,7 @@ from starlette.responses import Response
 
 import app as served
 from fedcore.results import progress
+from fedcore.results.charts.theme import Chart
 from fedcore.store import Store
 from pages.widgets import browser, charts
 from tests.support import fill
@@ -190,3 +193,12 @@ def test_plotly_js_is_served_whole_and_compiled_in_the_background() -> None:
     assert first == b"//# allFunctionsCalledOnLoad", "Chromium compiles it in the background"
     assert rest == (resources.files("plotly") / "package_data" / "plotly.min.js").read_bytes()
     assert b"immutable" in dict(sent[0]["headers"])[b"cache-control"], "its name contains its version"
+
+
+def test_a_chart_is_sent_with_its_own_template_alone() -> None:
+    """Streamlit makes a template of 6 KB the default, whose colours only its own component replaces."""
+    content = {"data": [{"type": "scatter", "y": [1, 2]}], "layout": {"title": {"text": "<A>"}}}
+    sent = json.loads(charts.payload(Chart(go.Figure(content), "two points"), "1"))
+    assert sent["alt"] == "two points"
+    layout = {**content["layout"], "template": charts.TEMPLATE, "uirevision": "1"}
+    assert sent["figure"] == {**content, "layout": layout}

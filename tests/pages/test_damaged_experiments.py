@@ -1,7 +1,5 @@
 """An experiment that cannot be read is one line of the page, and can be deleted there."""
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,8 +13,7 @@ from tests.support.web.pages import Opened
 
 @pytest.fixture
 def damaged(filled: Path) -> Path:
-    with closing(sqlite3.connect(filled)) as connection, connection:
-        connection.execute("UPDATE experiments SET config='{}', name='Odd <b>' WHERE id=1")
+    fill.alter(filled, "UPDATE experiments SET config='{}', name='Odd <b>' WHERE id=1")
     return filled
 
 

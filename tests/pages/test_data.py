@@ -15,11 +15,10 @@ from fedcore.data import getting
 from fedcore.jobs.handlers import Job, encode_data
 from fedcore.store import Store
 from fedcore.store.jobs import TASKS
-from fedcore.store.liveness import new_owner
 from pages.forms import library
 from pages.forms.dataset import FolderCheck
 from tests.support.jobs import execute_next
-from tests.support.web.pages import Opened, button, keep_checkpoint, own_folder, work_off
+from tests.support.web.pages import Opened, begin_task, button, keep_checkpoint, own_folder, widget, work_off
 
 NAME = "<script>x</script> :red[b]"
 
@@ -69,7 +68,7 @@ def test_an_own_folder_from_path_to_launch(
     assert "16 images, 2 classes" in mine and "✓ yours" in mine and "data:image/webp" in mine
     app = button(app, "New experiment with this data").click().run()
     assert app.title[0].value == "New experiment"
-    assert next(w for w in app.text_input if w.label == "Folder on this machine").value == str(folder)
+    assert widget(app, "Folder on this machine", "text_input").value == str(folder)
     app = app.switch_page("pages/new.py").run()  # AppTest forgets the page that a script switched to
     assert not button(app, "Launch").disabled, [e.value for e in app.error]
     button(app, "Launch").click().run()
@@ -116,8 +115,7 @@ def test_a_check_in_work_shows_how_far_it_is_and_can_be_stopped(
     open_page: Opened, db: Path, folder: Path
 ) -> None:
     app = button(open_page("data", folder=str(folder)), "Check").click().run()
-    claimed = Store(db).jobs.claim(new_owner(), "tasks", TASKS)
-    claimed.begin()
+    claimed = begin_task(db)
     claimed.progress(Progress("reading images", 0, 100))
     claimed.progress(Progress("reading images", 25, 100))
     app = app.run()
@@ -154,7 +152,7 @@ def test_a_manifest_is_checked_encoded_and_launched_with_its_own_columns(
     app = button(open_page("data", folder=str(manifest)), "Check").click().run()
     assert work_off(db) == ["done"]
     assert 'name it in "Column names"' in app.run().error[0].value
-    field = next(w for w in app.text_input if w.label == "Column names")
+    field = widget(app, "Column names", "text_input")
     field.set_value("label = species, domain = place").run()
     app = button(app, "Check").click().run()
     assert work_off(db) == ["done"]
@@ -165,7 +163,7 @@ def test_a_manifest_is_checked_encoded_and_launched_with_its_own_columns(
     assert draft.data.columns == {"label": "species", "domain": "place"}
 
     again = open_page("data", folder=str(manifest))  # another day: the last check's columns stand there
-    assert next(w for w in again.text_input if w.label == "Column names").value.startswith("label = species")
+    assert widget(again, "Column names", "text_input").value.startswith("label = species")
     assert button(again, "Check again")
 
 
@@ -178,11 +176,8 @@ def test_only_what_has_columns_asks_for_their_names(open_page: Opened, db: Path,
 @pytest.mark.slow
 def test_encodings_that_look_alike_say_how_they_differ(open_page: Opened, db: Path) -> None:
     for precision in ("fp32", "bf16"):
-        data, model = (
-            DataConfig(name="rotated-digits", domains=("rot0",)),
-            ("mini-vit", None, "cpu", precision),
-        )
-        result_of(encode_data(Store(db), data, model, "embedding", print))
+        data = DataConfig(name="rotated-digits", domains=("rot0",))
+        result_of(encode_data(Store(db), data, ("mini-vit", None, "cpu", precision), "embedding", print))
     table = open_page("data", section="Encodings").dataframe[0].value
     assert sorted(table["Difference"]) == ["precision bf16", "precision fp32"]
 
@@ -203,10 +198,9 @@ def test_cached_encodings_are_listed_and_deleting_asks_first(open_page: Opened, 
 def test_weights_and_data_are_fetched_on_a_click_alone(open_page: Opened, db: Path) -> None:
     app = open_page("data", section="Backbones")
     each = cards(app)[0].split('<div class="card">')[1:]
-    assert [card for card in each if "data-choice" not in card] == [
-        c for c in each if "trained on drawings" in c
-    ]
-    assert len(each) > 2, "a name without an action is not a button"
+    assert len(each) > 2
+    for card in each:
+        assert ("data-choice" not in card) == ("trained on drawings" in card), "no button without an action"
     assert Store(db).tasks.recent() == []
     button(app, "Get").click().run()
     assert [t.args for t in Store(db).tasks.recent("weights")] == [{"name": "ViT-B-32", "tag": "openai"}]
@@ -224,9 +218,7 @@ def test_weights_and_data_are_fetched_on_a_click_alone(open_page: Opened, db: Pa
 
 def test_a_download_counts_bytes(open_page: Opened, db: Path) -> None:
     Store(db).tasks.submit("download", "pacs", {"name": "pacs"})
-    claimed = Store(db).jobs.claim(new_owner(), "tasks", TASKS)
-    claimed.begin()
-    claimed.progress(Progress("downloading PACS", 34_000_000, 191_000_000, in_bytes=True))
+    begin_task(db).progress(Progress("downloading PACS", 34_000_000, 191_000_000, in_bytes=True))
     assert "downloading PACS 34 MB of 191 MB" in open_page("data").get("progress")[0].proto.text
 
 

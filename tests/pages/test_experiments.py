@@ -3,6 +3,7 @@
 import base64
 import io
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from fedcore.store import Store
 from fedcore.store.experiments import Experiments
 from pages.experiments_view import actions, table
 from tests.support import fill
-from tests.support.web.pages import Opened, button, widget, work_off
+from tests.support.web.pages import Opened, button, html, widget, work_off
 
 DEFAULT = [name for name, column in table.COLUMNS.items() if column.shown]
 
@@ -33,6 +34,11 @@ def select(app: AppTest, key: str, *rows: int) -> AppTest:
     """As a click in the first column of a table does."""
     app.session_state[key] = {"selection": {"rows": list(rows), "columns": [], "cells": []}}
     return app.run()
+
+
+def experiments(app: AppTest) -> list[str]:
+    """The names in the table."""
+    return list(app.dataframe[0].value["Experiment"])
 
 
 @pytest.fixture
@@ -51,11 +57,7 @@ def test_a_new_experiment_does_not_change_what_is_selected(open_page: Opened, fi
     assert app.query_params["chosen"] == "1"
     fill.done(filled, fill.an_experiment("Just arrived", methods=("fedot",), seeds=(1,), rounds=2))
     app = app.run()
-    assert list(app.dataframe[0].value["Experiment"]) == [
-        "Just arrived",
-        "In the middle of things",
-        "Made up",
-    ]
+    assert experiments(app) == ["Just arrived", "In the middle of things", "Made up"]
     assert app.query_params["chosen"] == "1"
     assert app.session_state[TABLE]["selection"]["rows"] == [2]
     assert any(m.value == "**Runs of Made up**" for m in app.markdown)
@@ -68,11 +70,8 @@ def test_a_full_disk_is_said_where_runs_wait_for_it(
     for free, full in (10**10, False), (10**6, True):
         monkeypatch.setattr("fedcore.base.errors.disk_usage", lambda place, free=free: (10**11, free))
         for app in open_page(), open_page("live", id=experiment):
-            said = [
-                h.proto.body for h in app.get("html") if "no run starts until there is space" in h.proto.body
-            ]
-            assert bool(said) is full
-            assert all(f"The disk that holds {filled.parent} is almost full" in text for text in said)
+            said = f"The disk that holds {filled.parent} is almost full: no run starts until there is space"
+            assert (said in html(app)) is full
 
 
 def test_news_is_said_and_the_table_is_not_moved(
@@ -93,9 +92,9 @@ def test_news_is_said_and_the_table_is_not_moved(
 
     monkeypatch.setattr(Experiments, "listed", loaded)
     app = app.run()
-    assert list(app.dataframe[0].value["Experiment"]) == ["In the middle of things", "Made up"]
+    assert experiments(app) == ["In the middle of things", "Made up"]
     app = button(app, "4 runs changed, 1 new: refresh").click().run()
-    assert list(app.dataframe[0].value["Experiment"]) == ["Just arrived", "In the middle of things"]
+    assert experiments(app) == ["Just arrived", "In the middle of things"]
     assert button(app, "Up to date").disabled
 
 
@@ -110,7 +109,7 @@ def test_a_click_on_the_table_before_the_arrival_means_what_was_shown(
 
 def test_filters_stand_in_the_url_and_do_not_block_the_way_out(open_page: Opened, filled: Path) -> None:
     app = open_page(find="middle", status=["failed"])
-    assert list(app.dataframe[0].value["Experiment"]) == ["In the middle of things"]
+    assert experiments(app) == ["In the middle of things"]
     app = button(app, "New experiment").click().run()
     assert not app.exception
     assert app.title[0].value == "New experiment"
@@ -125,19 +124,7 @@ def test_the_menu_of_a_row_holds_what_makes_sense(filled: Path, monkeypatch: pyt
         return [action.label for action in actions.ACTIONS if action.possible([item])]
 
     assert menu(done) == OF_DONE
-    assert menu(mixed) == [
-        "Live",
-        "Compare",
-        "Clone",
-        "Edit",
-        "Tag",
-        "Stop",
-        "Run next",
-        "Resume",
-        "Retry failed",
-        "Archive",
-        "Delete",
-    ]
+    assert menu(mixed) == [*OF_DONE[:5], "Stop", "Run next", "Resume", "Retry failed", *OF_DONE[5:]]
     monkeypatch.setattr(actions.session, "writable", lambda: False)
     assert menu(mixed) == ["Live", "Compare"]
 
@@ -146,16 +133,11 @@ def test_a_click_in_a_row_menu_acts_on_the_row_that_was_shown(
     open_page: Opened, filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    monkeypatch.setattr(
-        actions,
-        "ACTIONS",
-        tuple(
-            actions.Action(
-                a.label, a.icon, a.applies, lambda items, a=a: asked.append((a.label, items[0].row.id))
-            )
-            for a in actions.ACTIONS
-        ),
-    )
+    noted = [
+        replace(a, do=lambda items, label=a.label: asked.append((label, items[0].row.id)))
+        for a in actions.ACTIONS
+    ]
+    monkeypatch.setattr(actions, "ACTIONS", noted)
     app = open_page()
     app.session_state["clicked_action"] = (":material/edit: Edit", 2)  # as the table's callback does
     app.run()
@@ -221,7 +203,7 @@ def test_tags_are_given_to_several_and_group_the_list(open_page: Opened, filled:
     assert widget(app, "Tags that all of them have").value == []
     assert actions.changed_tags(("paper", "old"), ["paper"], ["new"]) == ["old", "new"]
     app = open_page(tag="old")
-    assert list(app.dataframe[0].value["Experiment"]) == [store.experiments.get(1).name]
+    assert experiments(app) == [store.experiments.get(1).name]
 
 
 def test_a_thumbnail_shows_the_last_round_of_the_best_method(open_page: Opened, filled: Path) -> None:
@@ -259,7 +241,7 @@ def test_archived_ones_can_be_shown_again(open_page: Opened, filled: Path) -> No
     app = button(app, "Undo").click().run()
     assert not [e for e in Store(filled).experiments.all(include_archived=True) if e.archived]
     app = button(select(app, TABLE, 1), "Archive").click().run()
-    assert list(app.dataframe[0].value["Experiment"]) == ["In the middle of things"]
+    assert experiments(app) == ["In the middle of things"]
     app = select(open_page(archived="true"), TABLE, 1)
     button(app, "Unarchive").click().run()
     assert [e.id for e in Store(filled).experiments.all()] == [2, 1]
@@ -310,11 +292,8 @@ def test_stopping_many_runs_names_some_and_counts_the_rest(open_page: Opened, db
 
 
 def test_a_table_of_results_is_imported_and_a_mistake_names_the_users_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_page: Opened, db: Path
 ) -> None:
-    db = tmp_path / "runs.db"
-    monkeypatch.setenv("FEDLENS_DB", str(db))
-    monkeypatch.setattr("fedcore.jobs.ensure_worker", lambda db: False)
     Store(db).prepare()
     head = "method,seed,round,model,test_set,correct,total\n"
     actions.submit_import("R.CSV", f"{head}mine,1,1,a,a,5,6\n".encode(), "Mine", "x")
@@ -326,12 +305,8 @@ def test_a_table_of_results_is_imported_and_a_mistake_names_the_users_file(
 
 
 def test_the_import_dialog_asks_a_table_for_its_experiment(open_page: Opened, filled: Path) -> None:
-    for path, name, disabled in (
-        ("", "", True),
-        ("/data/x.json", "", False),
-        ("/data/x.CSV", "", True),
-        ("/data/x.CSV", "Mine", False),
-    ):
+    cases = ("", "", True), ("/x.json", "", False), ("/x.CSV", "", True), ("/x.CSV", "Mine", False)
+    for path, name, disabled in cases:
         app = open_page()
         app.session_state["import_path"], app.session_state["import_name"] = path, name
         app = button(app, "Import").click().run()
@@ -340,9 +315,8 @@ def test_the_import_dialog_asks_a_table_for_its_experiment(open_page: Opened, fi
 
 
 def test_a_file_by_its_path_is_imported_in_the_background(
-    open_page: Opened, filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_page: Opened, filled: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("fedcore.jobs.ensure_worker", lambda db: False)
     source = tmp_path / "<b>results*.csv"
     source.write_text("method,seed,round,model,test_set,correct,total\nmine,1,1,a,a,5,6\n")
     actions.submit_import(str(source), None, "By path")
@@ -357,10 +331,8 @@ def test_a_file_by_its_path_is_imported_in_the_background(
 
 
 def test_an_upload_is_recorded_in_the_background_and_leaves_nothing(
-    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_page: Opened, filled: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("FEDLENS_DB", str(filled))
-    monkeypatch.setattr("fedcore.jobs.ensure_worker", lambda db: False)
     before = [e.name for e in Store(filled).experiments.all()]
     elsewhere = tmp_path / "other" / "runs.db"
     fill.done(elsewhere, fill.an_experiment("Other", methods=("fedot",), seeds=(1,), rounds=2))
@@ -457,7 +429,7 @@ def test_names_are_text_in_list_queue_and_dialogs(
     fill.done(db, fill.an_experiment(name, methods=("fedot",), seeds=(1,), rounds=2))
     Store(db).experiments.create(fill.an_experiment(name, methods=("fedot",), seeds=(1,)))
     app = open_page(queue="true", chosen=["1", "2"])
-    assert list(app.dataframe[0].value["Experiment"]) == [name, name]
+    assert experiments(app) == [name, name]
     assert list(app.dataframe[-1].value["Experiment"]) == [name]
     shown_as_text(app)
     button(select(app, TABLE, 0), "Stop").click().run()

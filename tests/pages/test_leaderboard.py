@@ -10,7 +10,7 @@ from fedcore.store import Store
 from tests.support import command_line, fill
 from tests.support.web.live import charts
 from tests.support.web.markup import tables
-from tests.support.web.pages import Opened, html
+from tests.support.web.pages import Opened, html, widget
 
 
 def filled(db: Path) -> Store:
@@ -74,7 +74,7 @@ def test_a_pinned_setting_of_a_method_replaces_the_one_that_validation_chose(
     app = open_page("leaderboard")
     (row,) = (row for row in ranking(app) if row[1].startswith("FedOT"))
     assert "highest of 3 settings on validation" in row[1] and "FedOT (blocks 4): " in html(app)
-    pin = next(s for s in app.selectbox if s.label == "FedOT")
+    pin = widget(app, "FedOT", "selectbox")
     app = pin.select("FedOT (blocks 4)").run()
     (row,) = (row for row in ranking(app) if row[1].startswith("FedOT"))
     assert row[1].startswith("FedOT (blocks 4) pinned, of 3 settings")

@@ -103,7 +103,7 @@ def test_an_experiment_runs_next_from_its_menu(open_page: Opened, waiting: Store
 
 def test_the_stop_dialog_offers_one_seed_or_all(open_page: Opened, waiting: Store) -> None:
     app = button(open_page("live", id="1"), "Stop").click().run()
-    offers = next(r for r in app.radio if r.label == "Runs")
+    offers = widget(app, "Runs", "radio")
     assert offers.options == ["Seed 1: 2 runs", "Seed 2: 2 runs", "All: 4 runs", "Choose by name"]
     assert button(app, "Stop 4 runs") and button(app, "Cancel")
     running = [replace(r, state="running") if r.id == 3 else r for r in waiting.runs.of_experiments([1])]

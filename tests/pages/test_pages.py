@@ -11,7 +11,7 @@ from fedcore.papers.experiments import DEMO, preset
 from fedcore.store import Store
 from pages.widgets import markup
 from tests.support import fill
-from tests.support.web.pages import NASTY, Opened, button, html, open_form
+from tests.support.web.pages import NASTY, Opened, button, html, open_form, widget
 
 PAGES = ("experiments", "new", "live", "compare", "papers", "data", "run")
 
@@ -37,9 +37,9 @@ def test_reset_to_paper_forgets_what_the_preset_said(open_page: Opened, tmp_path
     app = open_page("new", preset="demo")
     assert any("0.01 *</b>" in e.proto.body for e in app.get("html"))
     app = open_form(app, "FedOT")
-    assert next(w for w in app.text_input if w.label == "Learning rate").value == "0.01"
+    assert widget(app, "Learning rate", "text_input").value == "0.01"
     app = button(app, "Reset to the paper's values").click().run()
-    assert next(w for w in app.text_input if w.label == "Learning rate").value == "5e-05"
+    assert widget(app, "Learning rate", "text_input").value == "5e-05"
     button(app, "Launch").click().run()
     fedot = next(r for r in Store(tmp_path / "runs.db").runs.of_experiments([1]) if r.method == "fedot")
     assert Store(tmp_path / "runs.db").runs.config(fedot.id).method.config["lr"] == 5e-5
@@ -47,13 +47,13 @@ def test_reset_to_paper_forgets_what_the_preset_said(open_page: Opened, tmp_path
 
 def test_what_was_typed_stays_when_the_form_is_closed_and_opened(open_page: Opened) -> None:
     app = open_form(open_page("new", preset="demo"), "FedOT")
-    next(w for w in app.text_input if w.label == "Blocks").set_value("2")
+    widget(app, "Blocks", "text_input").set_value("2")
     app.run()
     app = open_form(app, "FedOT")  # a second click closes it
     assert "Blocks" not in [w.label for w in app.text_input]
     assert re.search("blocks <b[^>]*>2 ", html(app))
     app = open_form(app, "FedOT")
-    assert next(w for w in app.text_input if w.label == "Blocks").value == "2"
+    assert widget(app, "Blocks", "text_input").value == "2"
 
 
 def test_a_variant_is_one_more_run(open_page: Opened, tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_variant_is_one_more_run(open_page: Opened, tmp_path: Path) -> None:
 
 def test_a_plan_of_many_runs_asks_first(open_page: Opened) -> None:
     app = open_page("new", preset="demo")
-    next(w for w in app.text_input if w.label == "Seeds").set_value("1, 2, 3, 4, 5")
+    widget(app, "Seeds", "text_input").set_value("1, 2, 3, 4, 5")
     app.run()
     assert button(app, "Launch").disabled
     next(c for c in app.checkbox if "30 runs" in c.label).check().run()

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from fedcore.papers.cells import Availability, TableCell, fillings, table_cells
 from fedcore.papers.getting import task_arguments
 from fedcore.papers.layout import all_tables
 from fedcore.papers.mini import DATA
+from fedcore.papers.published import PublishedValue
 from fedcore.papers.recorded import RecordedRuns
 from fedcore.results.comparison import compare
 from fedcore.store import Store
@@ -38,14 +39,21 @@ def grid(app: AppTest) -> str:
     return str(json.loads(mine.json)["html"])
 
 
+def open_dialog(app: AppTest, table: str, choice: str) -> AppTest:
+    """Open the dialog of a click in a table."""
+    app.session_state[papers_fill.OPEN] = (table, choice)
+    app = app.run()
+    assert not app.exception
+    return app
+
+
 def shown(caption: Markdown) -> str:
     """The text of a caption without its marks."""
     return str(caption.value).replace("**", "")
 
 
-def rehearsed(store: Store) -> dict[object, TableCell]:
-    recorded = RecordedRuns(store, {DATA})
-    return table_cells(recorded, TABLE.values, Availability({}), True)
+def rehearsed(store: Store, values: Sequence[PublishedValue] = TABLE.values) -> dict[object, TableCell]:
+    return table_cells(RecordedRuns(store, {DATA}), values, Availability({}), True)
 
 
 @pytest.fixture
@@ -99,10 +107,7 @@ def test_a_rehearsal_is_marked_on_every_cell(open_page: Opened, filled_table: St
 
 
 def test_the_dialog_queues_exactly_the_missing_runs(open_page: Opened, tmp_path: Path) -> None:
-    app = open_page("papers", table="feddeap-5", rehearsal="true")
-    app.session_state[papers_fill.OPEN] = ("feddeap-5", "row 0 1")
-    app.run()
-    assert not app.exception
+    app = open_dialog(open_page("papers", table="feddeap-5", rehearsal="true"), "feddeap-5", "row 0 1")
     app = button(app, "Queue 3 runs").click().run()
     assert not app.exception
     (experiment,) = Store(tmp_path / "runs.db").experiments.all()
@@ -113,9 +118,7 @@ def test_the_dialog_queues_exactly_the_missing_runs(open_page: Opened, tmp_path:
 
 
 def test_the_dialog_gets_what_runs_lack_and_queues_them(open_page: Opened, db: Path) -> None:
-    app = open_page("papers", table="feddeap-1")
-    app.session_state[papers_fill.OPEN] = ("feddeap-1", "row 0 0")
-    app = app.run()
+    app = open_dialog(open_page("papers", table="feddeap-1"), "feddeap-1", "row 0 0")
     assert "This machine lacks the data set Office" in app.warning[0].value.replace("\\", "")
     terms = next(m.value for m in app.markdown if "to download from" in m.value).replace("\\", "")
     assert "PACS: 191 MB to download from huggingface.co/datasets/flwrlabs/pacs" in terms
@@ -126,8 +129,8 @@ def test_the_dialog_gets_what_runs_lack_and_queues_them(open_page: Opened, db: P
     assert task.args["data"] == ["pacs", "domainnet-126"] and task.args["weights"] == [["ViT-B-32", "openai"]]
     assert not Store(db).experiments.all(), "they cannot be planned before the images are here"
     assert "Get and queue" in app.get("progress")[0].proto.text
-    app.session_state[papers_fill.OPEN] = ("feddeap-1", "row 0 0")
-    assert any("on their way" in info.value for info in app.run().info)
+    app = open_dialog(app, "feddeap-1", "row 0 0")
+    assert any("on their way" in info.value for info in app.info)
 
 
 def test_the_task_queues_the_wanted_runs_or_none(db: Path) -> None:
@@ -166,13 +169,9 @@ def test_the_dialog_says_what_speaks_for_and_against_comparing(
     open_page: Opened, table: str, method: str, target: str, expected: str
 ) -> None:
     values = next(t for t in all_tables() if t.name == table).values
-    place = next(
-        i for i, v in enumerate(values) if (v.method, v.target, v.dataset) == (method, target, "PACS")
-    )
-    app = open_page("papers", table=table)
-    app.session_state[papers_fill.OPEN] = (table, f"cell {place}")
-    app.run()
-    assert not app.exception
+    names = [(v.method, v.target, v.dataset) for v in values]
+    place = names.index((method, target, "PACS"))
+    app = open_dialog(open_page("papers", table=table), table, f"cell {place}")
     said = [shown(caption).replace("\\", "") for caption in app.caption]
     assert any(expected in text for text in said), said
     address = library.find(values[place].paper).address
@@ -182,8 +181,7 @@ def test_the_dialog_says_what_speaks_for_and_against_comparing(
 def test_runs_that_another_tab_has_queued_are_not_queued_again(open_page: Opened, tmp_path: Path) -> None:
     first, second = (open_page("papers", table="feddeap-5", rehearsal="true") for _ in range(2))
     for app in (first, second):
-        app.session_state[papers_fill.OPEN] = ("feddeap-5", "all")
-        app.run()
+        open_dialog(app, "feddeap-5", "all")
     button(first, "Queue 9 runs").click().run()
     button(second, "Queue 9 runs").click().run()
     assert not second.exception
@@ -191,10 +189,7 @@ def test_runs_that_another_tab_has_queued_are_not_queued_again(open_page: Opened
 
 
 def test_what_cannot_run_here_says_how_to_get_it(open_page: Opened) -> None:
-    app = open_page("papers", table="fedot-1")
-    app.session_state[papers_fill.OPEN] = ("fedot-1", "cell 3")
-    app.run()
-    assert not app.exception
+    app = open_dialog(open_page("papers", table="fedot-1"), "fedot-1", "cell 3")
     assert any("This machine lacks the data set VLCS" in warning.value for warning in app.warning)
     assert not any(b.label.startswith("Queue") for b in app.button)
 
@@ -204,16 +199,11 @@ def test_all_papers_are_listed_with_the_share_of_their_values(open_page: Opened,
     assert any("of 9,213 rehearsed" in text.value for text in app.markdown)
     table = app.dataframe[0].value.set_index("paper")
     assert table["values"].sum() == 9213
-    rehearsed = sum(s == "rehearsed" for s in _standings(filled_table))
-    assert table["rehearsed"].sum() == table["rehearsed"]["FedDEAP"] == rehearsed
-    assert table["share"]["FedDEAP"] == f"{rehearsed / table['values']['FedDEAP']:.1%}"
-
-
-def _standings(store: Store) -> list[str]:
-    values = tuple(value for table in all_tables() for value in table.values)
-    recorded = RecordedRuns(store, {DATA})
-    found = table_cells(recorded, values, Availability({}), True)
-    return [found[value].status for value in values]
+    values = [value for table in all_tables() for value in table.values]
+    found = rehearsed(filled_table, values)
+    number = sum(found[value].status == "rehearsed" for value in values)
+    assert table["rehearsed"].sum() == table["rehearsed"]["FedDEAP"] == number
+    assert table["share"]["FedDEAP"] == f"{number / table['values']['FedDEAP']:.1%}"
 
 
 def test_a_source_that_cannot_be_run_says_why_and_names_its_audits(open_page: Opened) -> None:

@@ -1,8 +1,6 @@
 """The Run page in the states that a run can be in."""
 
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ from streamlit.testing.v1 import AppTest
 from fedcore.base.events import RoundFinished
 from fedcore.methods import registry
 from fedcore.store import Recorder, RunRow, Store
+from fedcore.store.database import writing
 from fedcore.store.writer import set_config
 from tests.support import fill
 from tests.support.web.live import charts
@@ -56,8 +55,7 @@ def test_a_failed_run_says_why_and_what_can_be_done(open_page: Opened, filled: P
 
 def test_a_failed_run_with_a_damaged_config_still_has_its_record(open_page: Opened, filled: Path) -> None:
     run = of_state(filled, "failed").id
-    with closing(sqlite3.connect(filled)) as database, database:
-        database.execute("UPDATE runs SET config='{}' WHERE id=?", [run])
+    fill.alter(filled, f"UPDATE runs SET config='{{}}' WHERE id={run}")
     app = open_page("run", id=str(run), run_tab="Log and files")
     damaged, failed = (error.value for error in app.error)
     assert "its config, names or models differ" in damaged and "CUDA out of memory" in failed
@@ -73,7 +71,7 @@ def test_one_button_runs_the_corrected_file_of_a_method(
     config = Store(filled).runs.config(run)
     planned = {"file": str(file), "sha256": registry.file_hash(file)}
     method = config.method.model_copy(update=planned)
-    with closing(sqlite3.connect(filled)) as database, database:
+    with writing(filled) as database:
         set_config(database, run, config.model_copy(update={"method": method}))
         database.execute("UPDATE runs SET rounds_done=? WHERE id=?", [rounds, run])
     keep_checkpoint(filled, run, 3)
@@ -95,7 +93,7 @@ def test_an_encoder_that_has_changed_is_shown_before_it_runs(
     file.write_text("# as it is now")
     config = Store(filled).runs.config(run)
     own = config.backbone.model_copy(update={"name": "callable", "pretrained": str(file)})
-    with closing(sqlite3.connect(filled)) as database, database:
+    with writing(filled) as database:
         set_config(database, run, config.model_copy(update={"backbone": own}))
         database.execute("UPDATE runs SET rounds_done=0 WHERE id=?", [run])
     app = button(open_page("run", id=str(run)), "Resume").click().run()

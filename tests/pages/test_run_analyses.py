@@ -10,11 +10,10 @@ from fedcore.jobs import analysis
 from fedcore.jobs.handlers import Job
 from fedcore.store import Store
 from fedcore.store.database import writing
-from fedcore.store.jobs import ARRAYS_NAME, TASKS
-from fedcore.store.liveness import new_owner
+from fedcore.store.jobs import ARRAYS_NAME
 from tests.support import fill
 from tests.support.web.live import charts
-from tests.support.web.pages import Opened, button, keep_checkpoint
+from tests.support.web.pages import Opened, begin_task, button, keep_checkpoint, widget
 
 CLASSES = ["zero", "<i>one</i>", "two"]
 
@@ -24,15 +23,9 @@ def answer(
 ) -> None:
     """As the background would: arrays beside the row, the rest in it."""
     analysis.submit(Store(db), run, what, model)
-    claimed = Store(db).jobs.claim(new_owner(), "cpu", TASKS)
-    assert claimed is not None
-    claimed.begin()
+    claimed = begin_task(db)
     Job(claimed, {}, claimed.folder).write_arrays(**arrays)
     claimed.finish("done", result={"round": 4, "classes": CLASSES})
-
-
-def labels(app: object) -> list[str]:
-    return [b.label for b in app.button]
 
 
 @pytest.mark.parametrize(
@@ -53,14 +46,12 @@ def test_a_click_asks_and_the_page_waits(
     assert not app.exception
     (task,) = Store(filled).tasks.recent()
     assert (task.kind, task.run_id, task.args["what"], task.status) == ("analyse", 1, what, "queued")
-    assert label not in labels(app), "one question is asked once"
+    assert label not in [b.label for b in app.button], "one question is asked once"
 
 
 def test_what_went_wrong_is_said_and_can_be_asked_again(open_page: Opened, filled: Path) -> None:
     analysis.submit(Store(filled), 1, "predictions")
-    claimed = Store(filled).jobs.claim(new_owner(), "cpu", TASKS)
-    claimed.begin()
-    claimed.finish("failed", "run 1 has <b>no</b> checkpoint")
+    begin_task(filled).finish("failed", "run 1 has <b>no</b> checkpoint")
     keep_checkpoint(filled, 1, 4)
     app = open_page("run", id="1", run_tab="Predictions")
     assert "no\\</b\\> checkpoint" in app.error[0].value
@@ -103,7 +94,7 @@ def test_all_clients_feature_space_shows_one_class_in_the_colours_of_clients(
     app = open_page("run", id="1", run_tab="Feature space", space_of="All clients, one class")
     assert [c["alt"] for c in charts(app)] == ["t-SNE of 1 image and 1 class feature."]
     app.session_state["as_tables"] = True
-    next(box for box in app.selectbox if box.label == "Class").set_value(1).run()
+    widget(app, "Class", "selectbox").set_value(1).run()
     assert not app.exception
     (shown,) = (d.value for d in app.dataframe)
     assert shown["x"].tolist() == [0, 4, 6, 10]
@@ -136,9 +127,7 @@ def test_a_damaged_result_is_named_and_can_be_computed_again(
         file.write_bytes(file.read_bytes().replace(b"label", b"lapel"))
     else:
         analysis.submit(Store(filled), run, what, 1)
-        claimed = Store(filled).jobs.claim(new_owner(), "cpu", TASKS)
-        claimed.begin()
-        claimed.finish("done", result={"round": 4, "rows": []})
+        begin_task(filled).finish("done", result={"round": 4, "rows": []})
         fill.alter(filled, "UPDATE tasks SET result=replace(result, 'rows', 'cows')")
     keep_checkpoint(filled, run, 4)
     app = open_page("run", id=str(run), run_tab=tab)
@@ -189,14 +178,18 @@ def test_a_run_from_elsewhere_offers_no_computation_that_would_fail(open_page: O
 def test_words_are_shown_beside_their_position(open_page: Opened, filled: Path) -> None:
     run = next(r for r in Store(filled).experiments.get(1).runs if r.method == "promptfl")
     app = open_page("run", id=str(run.id), run_tab="Prompt words")
-    assert "Find the words" in labels(app)
+    assert button(app, "Find the words")
     analysis.submit(Store(filled), run.id, "nearest_words", 1)
-    claimed = Store(filled).jobs.claim(new_owner(), "cpu", TASKS)
-    claimed.begin()
-    rows = [
-        {"prompt": "context", "class": None, "position": 1, "words": ["dog", "cat~"], "distances": [0.5, 0.6]}
-    ]
-    claimed.finish("done", result={"round": 4, "classes": CLASSES, "rows": rows})
+    row = {
+        "prompt": "context",
+        "class": None,
+        "position": 1,
+        "words": ["dog", "cat~"],
+        "distances": [0.5, 0.6],
+    }
+    begin_task(filled).finish(
+        "done", result={"round": 4, "classes": CLASSES, "rows": [row | {"distances": [0.5, 0.6]}]}
+    )
     app = open_page("run", id=str(run.id), run_tab="Prompt words")
     table = app.dataframe[0].value
     assert table["Nearest words"].tolist() == ["dog, cat~"]

@@ -28,7 +28,7 @@ from tests.support import fill
 from tests.support.exported import exported
 from tests.support.web.compare import show, table
 from tests.support.web.live import charts
-from tests.support.web.pages import Opened, button, html
+from tests.support.web.pages import Opened, button, html, widget
 
 NAME = """<img src=x onerror="alert(1)"> *a* $\\alpha$ :red[r] '" 😀 """ + "n" * 430
 
@@ -240,7 +240,7 @@ def test_an_unfinished_experiment_says_where_to_look_and_failed_runs_are_not_awa
     created, _ = fill.start(db, fill.an_experiment(methods=("fedot",), seeds=(1,)))
     app = open_page("compare", ids=["1"])
     assert "No run has finished yet" in app.info[0].value
-    next(b for b in app.button if b.label == "Watch them").click().run()
+    button(app, "Watch them").click().run()
     assert app.title[0].value == "Live"
     with database.writing(db) as opened:
         opened.execute("update runs set status = 'failed' where id = ?", [created.run_ids[0]])
@@ -325,7 +325,7 @@ def test_a_report_is_offered_until_its_runs_have_new_results_and_lends_its_title
     monkeypatch.setattr("pages.compare_view.export.zipped", lambda files, folder: files)
     fill.done(seeds, fill.an_experiment("Another", methods=("fedot",), seeds=(1,), rounds=1))
     app = show(open_page("compare", ids=["1"]), "Export")
-    next(t for t in app.text_input if t.label == "Title").set_value("My title")
+    widget(app, "Title", "text_input").set_value("My title")
     app = button(app, "Make report").click().run()
     button(app, "Make report folder (ZIP)").click().run()
     assert saved["Save report"] == saved["Report folder (ZIP)"] == "title: My title"
@@ -345,8 +345,8 @@ def test_a_report_is_offered_until_its_runs_have_new_results_and_lends_its_title
 
 def test_what_was_cleared_stays_empty(open_page: Opened, seeds: Path) -> None:
     app = open_page("compare", ids=["1"])
-    app = next(m for m in app.multiselect if m.label == "Experiments").set_value([]).run()
-    assert next(m for m in app.multiselect if m.label == "Experiments").value == []
+    app = widget(app, "Experiments").set_value([]).run()
+    assert widget(app, "Experiments").value == []
     assert "Choose experiments above" in app.info[0].value
 
 
@@ -354,7 +354,7 @@ def test_a_link_to_what_is_gone_says_so_and_shows_nothing_else(open_page: Opened
     app = open_page("compare", ids=["99", "<b>x</b>"])
     (said,) = app.warning
     assert "do not exist here: 99, <b\\>x</b\\>" in said.value.replace("\\<", "<")
-    assert next(m for m in app.multiselect if m.label == "Experiments").value == []
+    assert widget(app, "Experiments").value == []
     assert not app.get("html") or "Summary of" not in html(app)
     app = open_page("compare", ids=["1", "99"])
     assert "99" in app.warning[0].value and table(app, "Summary of")
@@ -364,7 +364,7 @@ def test_a_link_to_an_archived_experiment_shows_it(open_page: Opened, seeds: Pat
     fill.done(seeds, fill.an_experiment("Kept", methods=("fedot",), seeds=(1,), rounds=1))
     Store(seeds).experiments.edit(1, archived=True)
     app = open_page("compare", ids=["1"])
-    chosen = next(m for m in app.multiselect if m.label == "Experiments")
+    chosen = widget(app, "Experiments")
     assert chosen.value == [1] and any("archived" in o for o in chosen.options)
     assert table(app, "Summary of") and not app.warning
     chosen = next(m for m in open_page("compare").multiselect if m.label == "Experiments")

@@ -23,7 +23,7 @@ from tests.support import fill
 from tests.support.exported import exported
 from tests.support.web.live import charts
 from tests.support.web.markup import elements, tables
-from tests.support.web.pages import Opened, html, widget
+from tests.support.web.pages import Opened, button, html, widget
 
 
 @pytest.fixture(scope="module")
@@ -71,13 +71,8 @@ def test_a_filter_that_cannot_be_read_is_said_and_leaves_nothing_out(open_page: 
 
 
 def test_columns_and_rows_can_be_chosen(open_page: Opened, swept: Store) -> None:
-    app = open_page(
-        "compare",
-        ids=["1"],
-        fields=["Blocks", "Rounds"],
-        hidden_columns=["Worst client", "Rounds"],
-        hidden_rows=["SDFed"],
-    )
+    hidden = {"hidden_columns": ["Worst client", "Rounds"], "hidden_rows": ["SDFed"]}
+    app = open_page("compare", ids=["1"], fields=["Blocks", "Rounds"], **hidden)
     head, *rows = summary(app)
     assert "Blocks" in head and "Worst client, %" not in head and head.count("Rounds") == 1
     assert [r[head.index("Blocks")] for r in rows] == ["1", "2", "-"]
@@ -208,21 +203,17 @@ def test_fewer_than_three_seeds_are_not_marked(open_page: Opened, seeds: Path) -
 
 def test_a_view_is_saved_and_its_link_opens_it(open_page: Opened, swept: Store) -> None:
     app = open_page("compare", ids=["1"], where="blocks = 2", sort="-personal", by="Worst client")
-    next(t for t in app.text_input if t.label == "Save this view as").set_value("<b>Two</b> blocks")
-    next(b for b in app.button if b.label == "Save").click().run()
+    widget(app, "Save this view as", "text_input").set_value("<b>Two</b> blocks")
+    button(app, "Save").click().run()
     (view,) = swept.saved_views.of_page("compare")
     assert view.name == "<b>Two</b> blocks"
-    assert parse_qs(view.query) == {
-        "ids": ["1"],
-        "where": ["blocks = 2"],
-        "sort": ["-personal"],
-        "by": ["Worst client"],
-    }
+    kept = {"ids": ["1"], "where": ["blocks = 2"], "sort": ["-personal"], "by": ["Worst client"]}
+    assert parse_qs(view.query) == kept
     app = open_page("compare", **parse_qs(view.query))
     assert names(app) == ["FedOT (blocks 2)"]
     (anchor,) = [e for e in elements(html(app)) if (e.attributes.get("href") or "").startswith("/compare?")]
     assert anchor.attributes["href"] == f"/compare?{view.query}"
-    next(b for b in app.button if b.label == "Delete").click().run()
+    button(app, "Delete").click().run()
     assert swept.saved_views.of_page("compare") == []
 
 
@@ -238,22 +229,15 @@ def test_stars_tags_and_notes_stand_beside_the_rows(open_page: Opened, swept: St
 
 
 def test_curves_show_loss_and_recorded_values_with_a_band_of_choice(open_page: Opened, swept: Store) -> None:
-    app = open_page(
-        "compare",
-        ids=["1"],
-        tab="Curves",
-        curve="Training loss",
-        band="Standard error",
-        log_y="true",
-        smoothing="0.5",
-    )
+    drawn = {"curve": "Training loss", "band": "Standard error", "log_y": "true", "smoothing": "0.5"}
+    app = open_page("compare", ids=["1"], tab="Curves", **drawn)
     (chart,) = charts(app)
     layout = chart["figure"]["layout"]
     assert layout["yaxis"]["type"] == "log" and layout["yaxis"]["title"]["text"] == "Training loss"
     said = [c.value for c in app.caption]
     assert any("one standard error" in text and "weight 0.5; faint: as measured" in text for text in said)
     assert any("at the end" in text for text in said), "the finding stands below the chart"
-    value = next(s for s in app.selectbox if s.label == "Value")
+    value = widget(app, "Value", "selectbox")
     recorded = next(o for o in value.options if o.startswith("Agreement of updates"))
     app = open_page("compare", ids=["1"], tab="Curves", curve=recorded)
     assert len(charts(app)) == 1 and not app.exception
@@ -268,7 +252,7 @@ def test_no_difference_is_taken_of_runs_that_were_evaluated_on_other_clients(
             run.round(2, accuracy={(c, c): (59, fill.TOTAL) for c in clients})
     for name, compared in (("all", True), ("two", False)):
         app = open_page("compare", ids=[str(number)], tab="Two runs", as_launched="true")
-        beside = next(s for s in app.selectbox if s.label == "Beside")
+        beside = widget(app, "Beside", "selectbox")
         app = beside.select(next(o for o in beside.options if o.startswith(name))).run()
         values = next(t.rows for t in tables(html(app)) if t.label == "Values of both runs")
         (row,) = [r for r in values if r[0] == "Personal accuracy, %"]
@@ -294,10 +278,10 @@ def test_two_runs_stand_beside_each_other(open_page: Opened, swept: Store) -> No
     captions = [c.value for c in app.caption]
     assert any("Difference of the two runs" in c for c in captions), captions
     assert not any("Difference from the baseline" in c for c in captions)
-    other = next(o for o in next(s for s in app.selectbox if s.label == "Beside").options if "PromptFL" in o)
-    app = next(s for s in app.selectbox if s.label == "Beside").select(other).run()
+    other = next(o for o in widget(app, "Beside", "selectbox").options if "PromptFL" in o)
+    app = widget(app, "Beside", "selectbox").select(other).run()
     assert not app.exception
-    app = next(t for t in app.toggle if t.label == "Show as table").set_value(True).run()
+    app = widget(app, "Show as table", "toggle").set_value(True).run()
     assert not charts(app) and len(app.dataframe) == 5
 
 
@@ -306,10 +290,8 @@ def test_the_baseline_stays_pinned_when_its_label_changes(open_page: Opened, db:
     methods = ("fedot", "promptfl")
     fill.done(db, fill.an_experiment("One", methods=methods, seeds=(1,), rounds=2))
     other = fill.an_experiment("Two", methods=("fedot",), seeds=(1,), rounds=2)
-    other = other.model_copy(
-        update={"methods": (other.methods[0].model_copy(update={"config": {"lr": 0.5}, "label": None}),)}
-    )
-    fill.done(db, other)
+    faster = other.methods[0].model_copy(update={"config": {"lr": 0.5}, "label": None})
+    fill.done(db, other.model_copy(update={"methods": (faster,)}))
     fill.done(db, fill.an_experiment("Three", methods=("promptfl",), seeds=(2,), rounds=3))
     app = open_page("compare", ids=["1"])
     chosen = widget(app, "Baseline", "selectbox")
@@ -328,14 +310,6 @@ def test_the_baseline_stays_pinned_when_its_label_changes(open_page: Opened, db:
     assert widget(app, "Baseline", "selectbox").value == label
 
 
-def two_runs(db: Path, read: tuple[str, str]) -> None:
-    """Two methods of one experiment; what the record of each says of the data that it read."""
-    _, writers = fill.start(db, fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1,), rounds=2))
-    for writer, data in zip(writers, read, strict=True):
-        fill.train(writer, environment={"data": data, "pixels": data})
-    fill.let_go(db, writers[0].claim.owner)
-
-
 @pytest.mark.parametrize(
     "read", [pytest.param(("a", "a"), marks=pytest.mark.slow), ("a", "b")], ids=["same", "changed"]
 )
@@ -343,7 +317,11 @@ def two_runs(db: Path, read: tuple[str, str]) -> None:
 def test_images_are_compared_only_where_both_runs_read_them(
     open_page: Opened, tmp_path: Path, tab: str, read: tuple[str, str]
 ) -> None:
-    two_runs(tmp_path / "runs.db", read)
+    two = fill.an_experiment(methods=("fedot", "promptfl"), seeds=(1,), rounds=2)
+    _, writers = fill.start(tmp_path / "runs.db", two)
+    for writer, data in zip(writers, read, strict=True):
+        fill.train(writer, environment={"data": data, "pixels": data})
+    fill.let_go(tmp_path / "runs.db", writers[0].claim.owner)
     app = open_page("compare", ids=["1"], baseline="PromptFL", tab=tab)
     assert not app.exception
     refused = [i.value for i in app.info if "read different images" in i.value]

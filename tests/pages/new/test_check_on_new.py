@@ -3,14 +3,11 @@
 from pathlib import Path
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from fedcore.base.progress import Progress
 from fedcore.data import image_files
 from fedcore.store import Store
-from fedcore.store.jobs import TASKS
-from fedcore.store.liveness import new_owner
-from tests.support.web.pages import Opened, button, plan_line, work_off
+from tests.support.web.pages import Opened, begin_task, button, own_folder, plan_line, widget, work_off
 
 
 @pytest.fixture
@@ -21,23 +18,15 @@ def db(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "runs.db"
 
 
-def form_with(open_page: Opened, folder: Path) -> AppTest:
-    app = open_page("new")
-    next(w for w in app.selectbox if w.label == "Data set").set_value("folder").run()
-    next(w for w in app.text_input if w.label == "Folder on this machine").set_value(str(folder)).run()
-    return app
-
-
 def test_a_typed_folder_is_checked_and_planned_without_a_click(
     open_page: Opened, db: Path, folder: Path
 ) -> None:
-    app = form_with(open_page, folder)
+    app = own_folder(open_page("new"), folder)
     assert not app.error
     assert button(app, "Launch").disabled
     (task,) = Store(db).tasks.recent("check")
     assert task.status == "queued"
-    claimed = Store(db).jobs.claim(new_owner(), "tasks", TASKS)
-    claimed.begin()
+    claimed = begin_task(db)
     claimed.progress(Progress("reading images", 25, 100))
     app = app.run()
     assert "reading images 25 of 100" in app.get("progress")[0].proto.text
@@ -56,7 +45,7 @@ def test_a_typed_folder_is_checked_and_planned_without_a_click(
 def test_what_the_check_finds_is_said_on_new(open_page: Opened, db: Path, folder: Path) -> None:
     for file in folder.rglob("*.png"):
         file.write_bytes(b"no picture")
-    app = form_with(open_page, folder)
+    app = own_folder(open_page("new"), folder)
     assert work_off(db) == ["done"]
     app = app.run()
     assert not app.exception
@@ -67,7 +56,7 @@ def test_what_the_check_finds_is_said_on_new(open_page: Opened, db: Path, folder
 def test_a_folder_of_a_file_is_checked_on_request_and_a_dismissed_check_is_not_repeated(
     open_page: Opened, db: Path, folder: Path
 ) -> None:
-    app = form_with(open_page, folder)
+    app = own_folder(open_page("new"), folder)
     (task,) = Store(db).tasks.recent("check")
     Store(db).tasks.stop(task.id)
     Store(db).tasks.delete(task.id)
@@ -81,9 +70,9 @@ def test_a_folder_of_a_file_is_checked_on_request_and_a_dismissed_check_is_not_r
 
 def test_nothing_is_red_before_a_folder_was_typed(open_page: Opened, db: Path) -> None:
     app = open_page("new")
-    app = next(w for w in app.selectbox if w.label == "Data set").set_value("folder").run()
+    app = widget(app, "Data set", "selectbox").set_value("folder").run()
     assert not app.error and button(app, "Launch").disabled
     assert "Enter the folder of the data set." in [i.value for i in app.info]
     assert "Not ready: see Folder on this machine." in [c.value for c in app.caption]
-    field = next(w for w in app.text_input if w.label == "Folder on this machine")
+    field = widget(app, "Folder on this machine", "text_input")
     assert len(field.set_value("/nowhere").run().error) == 1

@@ -13,7 +13,7 @@ from fedcore.results.run_files import run_toml
 from fedcore.store import Store
 from pages.forms import methods
 from tests.support import fill
-from tests.support.web.pages import Opened, button, html, open_form
+from tests.support.web.pages import Opened, button, html, open_form, widget
 from tests.support.web.pictures import image_folder
 
 TEXTS = {"cat": ["a pet.", "a small tiger."]}
@@ -33,14 +33,8 @@ def recorded(tmp_path: Path, root: Path | None, texts: object = None, method: st
     fields = {"class_text": "description", **({} if texts is None else {"descriptions": texts})}
     where = {"name": "shapes"} if root is None else {"name": "folder", "root": str(root)}
     Store(db).prepare()
-    Store(db).experiments.create(
-        Experiment(
-            data=where,
-            partition={"kind": "iid", "clients": 2},
-            rounds=1,
-            methods=(MethodEntry(name=method, config=fields),),
-        )
-    )
+    entries, partition = (MethodEntry(name=method, config=fields),), {"kind": "iid", "clients": 2}
+    Store(db).experiments.create(Experiment(data=where, partition=partition, rounds=1, methods=entries))
     return db
 
 
@@ -78,20 +72,12 @@ def test_edited_texts_go_into_the_experiment_and_its_run(
     db = recorded(tmp_path, pictures, method=method)
     app = open_form(open_page("new", clone="1"), {"fedalign": "FedAlign", "zero-shot": "Zero"}[method])
     assert lines(app) == [("cat", "a pet."), ("cat", "a small tiger."), ("fire engine", None)]
-    app = edit(
-        app,
-        edited_rows={0: {"text": " a  purring\npet. "}},
-        added_rows=[{"class": "fire engine", "text": "a 🚒."}, {"text": "of nothing"}],
-        deleted_rows=[1],
-    )
+    engine = {"class": "fire engine", "text": "a 🚒."}
+    changes = {"edited_rows": {0: {"text": " a  purring\npet. "}}, "deleted_rows": [1]}
+    app = edit(app, added_rows=[engine, {"text": "of nothing"}], **changes)
     assert "1 text has no class" in app.error[0].value and button(app, "Launch").disabled
     assert "Not ready: see Class descriptions." in [c.value for c in app.caption]
-    app = edit(
-        app,
-        edited_rows={0: {"text": " a  purring\npet. "}},
-        added_rows=[{"class": "fire engine", "text": "a 🚒."}],
-        deleted_rows=[1],
-    )
+    app = edit(app, added_rows=[engine], **changes)
     edited = {"cat": ["a purring pet."], "fire engine": ["a 🚒."]}
     asked, run = launched(app, db)
     assert asked["descriptions"] == edited == run.method.config["descriptions"]
@@ -131,10 +117,10 @@ def test_edits_of_one_data_set_wait_while_another_is_looked_at(
 ) -> None:
     recorded(tmp_path, pictures)
     app = edit(open_form(open_page("new", clone="1"), "FedAlign"), edited_rows={0: {"text": "edited."}})
-    data = next(s for s in app.selectbox if s.label == "Data set")
+    data = widget(app, "Data set", "selectbox")
     app = data.set_value("shapes").run()
     assert lines(app)[0][0] == "arrow" and not app.error
-    app = next(s for s in app.selectbox if s.label == "Data set").set_value("folder").run()
+    app = widget(app, "Data set", "selectbox").set_value("folder").run()
     assert lines(app)[0] == ("cat", "edited.")
 
 
@@ -143,7 +129,7 @@ def test_there_is_no_editor_where_the_prompt_is_taken(open_page: Opened, tmp_pat
     app = open_form(open_page("new", clone="1"), "FedAlign")
     assert len(lines(app)) == 30
     assert any("written for FedLens" in c.value for c in app.caption)
-    app = next(s for s in app.selectbox if s.label == "Class texts").set_value("template").run()
+    app = widget(app, "Class texts", "selectbox").set_value("template").run()
     assert not [f for f in app.dataframe if "text" in f.value]
 
 

@@ -10,7 +10,7 @@ from fedcore.papers.mini import rehearsal
 from fedcore.results.run_files import run_toml
 from fedcore.store import Store
 from pages.forms import fields
-from tests.support.web.pages import Opened, button
+from tests.support.web.pages import Opened, button, widget
 
 SMALL = rehearsal(preset("sdfed/table4-dtd"))
 
@@ -55,7 +55,7 @@ def differ(app: AppTest, value: bool) -> AppTest:
 
 
 def methods(app: AppTest, *names: str) -> AppTest:
-    return next(m for m in app.multiselect if m.label == "Methods").set_value(list(names)).run()
+    return widget(app, "Methods").set_value(list(names)).run()
 
 
 def test_cohorts_are_made_in_the_form(open_page: Opened, tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_cohorts_are_made_in_the_form(open_page: Opened, tmp_path: Path) -> None
         added_rows=[{"clients": 2, "backbone": "mini-rn", "local_epochs": 2, "max_steps": 5}],
     )
     assert not app.error
-    next(w for w in app.text_input if w.label == "Rounds").set_value("3")
+    widget(app, "Rounds", "text_input").set_value("3")
     app = button(app.run(), "Launch").click().run()
     assert not app.exception
     made = Store(tmp_path / "runs.db").experiments.all()[0].config
@@ -112,9 +112,9 @@ def test_lines_stay_while_cohorts_are_switched_off_or_another_page_is_open(open_
     assert not app.dataframe
     app = differ(app, True)
     assert app.dataframe[0].value["clients"].tolist() == [5, 1]
-    next(w for w in app.text_input if w.label == "Name").set_value("Mine")
+    widget(app, "Name", "text_input").set_value("Mine")
     app.run()
     app.switch_page("pages/data.py").run()
     app.switch_page("pages/new.py").run()
-    assert next(w for w in app.text_input if w.label == "Name").value == "Mine"
+    assert widget(app, "Name", "text_input").value == "Mine"
     assert app.dataframe[0].value["clients"].tolist() == [5, 1]

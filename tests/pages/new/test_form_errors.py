@@ -105,7 +105,7 @@ def test_a_swept_value_that_is_wrong_is_named(open_page: Opened) -> None:
     app = open_sweep(open_page("new", preset="demo"))
     app = widget(app, SWEEP).set_value(["rounds"]).run()
     for value in ("-1, 1", "few", "1, 1", ""):
-        app = next(w for w in app.text_input if w.label == "Rounds: values").set_value(value).run()
+        app = widget(app, "Rounds: values", "text_input").set_value(value).run()
         assert not_ready(app), value
 
 

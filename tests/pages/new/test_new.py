@@ -70,7 +70,7 @@ def test_a_closed_sweep_stays_and_goes_with_its_method(open_page: Opened) -> Non
     assert any(c.value == r"Swept: FedOT\: blocks 1, 2" for c in app.caption)
     assert ", 2 values of" in plan_line(app) and "7 runs" in plan_line(app)
     assert [w.value for w in open_sweep(app).text_input if w.label.endswith(": values")] == ["1, 2"]
-    methods = next(m for m in app.multiselect if m.label == "Methods")
+    methods = widget(app, "Methods")
     app = methods.set_value(["sdfed", "promptfl"]).run()
     assert not app.error
     assert "2 runs" in plan_line(app)
@@ -95,7 +95,7 @@ def test_a_clone_keeps_its_sweep_and_its_published_figures(open_page: Opened, db
     first = Store(db).experiments.create(type(demo).model_validate(content)).experiment_id
     app = open_page("new", clone=str(first))
     assert not app.error
-    assert next(w for w in app.text_input if w.label == "Name").value == f"{demo.name} (copy)"
+    assert widget(app, "Name", "text_input").value == f"{demo.name} (copy)"
     assert any(c.value.startswith("Swept: Rounds 2, 3") for c in app.caption)
     button(app, "Launch").click().run()
     old, new = (Store(db).experiments.get(i).config for i in (first, first + 1))
@@ -124,9 +124,9 @@ def test_memory_is_estimated_from_measured_runs(open_page: Opened, db: Path) -> 
 def test_any_name_is_launched_as_it_was_typed(open_page: Opened, tmp_path: Path) -> None:
     name = (NASTY + "😀 n" * 500)[:500]
     app = open_page("new", preset="demo")
-    next(w for w in app.text_input if w.label == "Name").set_value(name)
+    widget(app, "Name", "text_input").set_value(name)
     app = open_form(app.run(), "FedOT")
-    next(w for w in app.text_input if w.label == "Name in tables").set_value(name)
+    widget(app, "Name in tables", "text_input").set_value(name)
     app = button(app.run(), "Launch").click().run()
     assert not app.exception
     (experiment,) = Store(tmp_path / "runs.db").experiments.all()
@@ -148,18 +148,18 @@ def test_the_form_keeps_its_values_when_its_experiment_was_launched(open_page: O
 
 def test_who_gets_what_is_shown_though_a_method_does_not_fit(open_page: Opened) -> None:
     app = open_form(open_page("new", preset="demo"), "FedOT")
-    next(w for w in app.text_input if w.label == "Blocks").set_value("7")
+    widget(app, "Blocks", "text_input").set_value("7")
     app = app.run()
     assert len(app.error) == 1 and button(app, "Launch").disabled
     assert any("client holds 180 to 181 training samples" in e.proto.body for e in app.get("html"))
-    next(w for w in app.text_input if w.label == "Clients per domain").set_value("999")
+    widget(app, "Clients per domain", "text_input").set_value("999")
     app = app.run()
     assert not any("training samples of" in e.proto.body for e in app.get("html"))
 
 
 def test_a_partition_that_one_method_refuses_is_shown_and_the_method_named(open_page: Opened) -> None:
     app = open_page("new", preset="demo")
-    kind = next(s for s in app.selectbox if s.label == "Partition")
+    kind = widget(app, "Partition", "selectbox")
     app = kind.set_value("dirichlet").run()
     said = [c.value for c in app.caption]
     assert any(text.startswith("6 clients, 10 classes") for text in said), "the picture still stands"
@@ -169,8 +169,8 @@ def test_a_partition_that_one_method_refuses_is_shown_and_the_method_named(open_
 def test_an_archive_is_not_unpacked_by_the_page(open_page: Opened, tmp_path: Path) -> None:
     archive = pack(WRITE["pacs"](tmp_path / "w"), tmp_path / "x" / "pacs.zip")
     app = open_page("new", preset="demo")
-    app = next(s for s in app.selectbox if s.label == "Data set").select("PACS").run()
-    field = next(t for t in app.text_input if t.label == "Folder on this machine")
+    app = widget(app, "Data set", "selectbox").select("PACS").run()
+    field = widget(app, "Folder on this machine", "text_input")
     app = field.set_value(str(archive)).run()
     assert not app.error
     (said,) = app.info
@@ -184,7 +184,7 @@ def test_an_uploaded_file_fills_the_form_whatever_the_address_says(open_page: Op
     app.run()
     text = dumps(preset("sdfed/table4-dtd")).encode()
     app = app.file_uploader[0].upload("mine.toml", text).run()
-    assert next(w for w in app.text_input if w.label == "Name").value == "SDFed, DTD, mixed backbones"
+    assert widget(app, "Name", "text_input").value == "SDFed, DTD, mixed backbones"
     assert "preset" not in app.query_params
     assert app.dataframe[0].value["clients"].tolist() == [2, 3, 5]
 
@@ -197,8 +197,8 @@ def test_fields_are_named_for_people(open_page: Opened) -> None:
     shown = [option for w in [*app.selectbox, *app.multiselect] for option in w.options]
     assert not [text for text in shown if "per_" in text or "train_" in text]
     assert "Dirichlet shares" not in {s.label for s in app.selectbox}, "nothing is drawn with an empty alpha"
-    next(w for w in app.text_input if w.label == "Dirichlet alpha").set_value("0.3")
-    shares = next(s for s in app.run().selectbox if s.label == "Dirichlet shares")
+    widget(app, "Dirichlet alpha", "text_input").set_value("0.3")
+    shares = widget(app.run(), "Dirichlet shares", "selectbox")
     assert shares.options == ["per class", "per client"]
     assert "`dirichlet_form`" in shares.help and "per_class" not in shares.help
 
@@ -208,9 +208,9 @@ def test_an_empty_field_says_what_it_stands_for(open_page: Opened) -> None:
     empty = {w.label: w.placeholder for w in app.text_input}
     assert (empty["Shots per class"], empty["Dirichlet alpha"]) == ("all", "IID")
     assert empty["Prompt"] == "a picture of the number: {}."
-    assert next(m for m in app.multiselect if m.label == "Domains").placeholder == "all 6"
+    assert widget(app, "Domains").placeholder == "all 6"
     app = open_form(app, "FedOT")
-    assert next(w for w in app.text_input if w.label == "Logit temperature").placeholder == "CLIP's own"
+    assert widget(app, "Logit temperature", "text_input").placeholder == "CLIP's own"
 
 
 def test_fields_on_offer_are_those_of_the_form_and_options_are_swept_by_choosing_them(
@@ -224,7 +224,7 @@ def test_fields_on_offer_are_those_of_the_form_and_options_are_swept_by_choosing
     assert offered <= set(fields.options)
     assert not {"Classes per client", "PromptFL: blocks"} & set(fields.options)
     app = fields.set_value(["methods.fedot.init"]).run()
-    values = next(m for m in app.multiselect if m.label == "FedOT: initial classifier: values")
+    values = widget(app, "FedOT: initial classifier: values")
     assert values.value == ["text"]
     app = values.set_value(["text", "random"]).run()
     assert ": 7 runs" in plan_line(app)
@@ -250,7 +250,7 @@ inputs.config_form(registry.get("feddeap").Config, {}, "k", lambda texts, key: t
 
 def test_errors_call_fields_as_the_form_does(open_page: Opened) -> None:
     app = open_page("new", preset="demo")
-    next(w for w in app.text_input if w.label == "Minimum samples").set_value("99999")
+    widget(app, "Minimum samples", "text_input").set_value("99999")
     (said,) = [e.value.replace("\\", "") for e in app.run().error]
     assert said.startswith("Minimum samples: domain"), "below its row, an error names its field"
     assert 'lower "Minimum samples" to' in said and "min_samples" not in said
@@ -281,23 +281,23 @@ def test_the_name_follows_the_data_until_one_is_typed(open_page: Opened) -> None
     app = open_page("new")
 
     def name() -> str:
-        return str(next(w for w in app.text_input if w.label == "Name").value)
+        return str(widget(app, "Name", "text_input").value)
 
     def choose(data: str) -> None:
-        next(w for w in app.selectbox if w.label == "Data set").set_value(data).run()
+        widget(app, "Data set", "selectbox").set_value(data).run()
 
     assert name() == preset("demo").name
     choose("pacs")
     assert name() == "PACS"
     choose("folder")
-    next(w for w in app.text_input if w.label == "Folder on this machine").set_value("/data/my birds/").run()
+    widget(app, "Folder on this machine", "text_input").set_value("/data/my birds/").run()
     assert name() == "my birds"
     app.switch_page("pages/data.py").run()
     app.switch_page("pages/new.py").run()
     assert name() == "my birds"
     choose("rotated-digits")
     assert name() == preset("demo").name
-    next(w for w in app.text_input if w.label == "Name").set_value("Mine").run()
+    widget(app, "Name", "text_input").set_value("Mine").run()
     choose("shapes")
     assert name() == "Mine"
     assert not app.exception and not app.warning

@@ -9,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 from fedcore.jobs import job
 from fedcore.jobs.job import Heartbeat
 from fedcore.store import Store
-from fedcore.store.jobs import TASKS
+from fedcore.store.jobs import TASKS, Claim
 from fedcore.store.liveness import new_owner
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -64,6 +64,14 @@ def plan_line(app: AppTest) -> str:
     """The sentence on runs and costs as a reader sees it, without the escapes of Markdown."""
     line = next(m.value for m in app.markdown if "run" in m.value and m.value.startswith("**"))
     return re.sub(r"\\(.)", r"\1", line)
+
+
+def begin_task(db: Path) -> Claim:
+    """Begin the task that is next, as its job would."""
+    claimed = Store(db).jobs.claim(new_owner(), "tasks", TASKS)
+    assert claimed is not None
+    claimed.begin()
+    return claimed
 
 
 def work_off(db: Path) -> list[str]:
