@@ -124,7 +124,7 @@ def read(
         for file in sorted(p for p in path.rglob("*") if p.is_file()):
             content.update(version_line(file, str(file.relative_to(path))))
     reasons = reasons_once(
-        content.hexdigest(), len(places), path, lambda: (image for _, image in _contents(path, parts))
+        content.hexdigest(), len(places), path, lambda: (image for _, image in contents(path, columns))
     )
     rows, left_out = [], []
     for row, (label, reason) in enumerate(zip(labels, reasons, strict=True)):
@@ -260,11 +260,7 @@ def _writers(entry: Entry, names: Sequence[str], domains: Sequence[str]) -> list
 def contents(root: str | Path, columns: Mapping[str, str] | None) -> Iterator[tuple[str, Path | bytes]]:
     """Yield the key and stored image of every row, in the order of ``read``."""
     path = existing_folder(root)
-    yield from _contents(path, _parts(path, dict(columns or {})))
-
-
-def _contents(path: Path, parts: list[_Part]) -> Iterator[tuple[str, Path | bytes]]:
-    for part in parts:
+    for part in _parts(path, dict(columns or {})):
         cells = (cell for batch in part.images.iter(_BATCH) for cell in batch[part.columns["image"]])
         for row, cell in enumerate(cells):
             key = _key(part, row)
