@@ -4,7 +4,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import MISSING, fields, replace
 from typing import Any
 
 import numpy as np
@@ -29,24 +29,15 @@ from fedcore.data.images import (
 _CATALOG = ASSETS / "catalog.toml"
 
 
-@dataclass(frozen=True)
-class DataFacts:
-    """The facts of a data set that are known without opening an image."""
-
-    classes: tuple[str, ...]
-    domains: tuple[str, ...]
-    template: str
-
-
-_EMBEDDED: dict[str, tuple[DataFacts, Callable[[], ImageSet]]] = {
-    "rotated-digits": (DataFacts(digits.CLASSES, digits.DOMAINS, digits.TEMPLATE), digits.load),
-    "shapes": (DataFacts(shapes.CLASSES, shapes.DOMAINS, shapes.TEMPLATE), shapes.load),
+_EMBEDDED: dict[str, tuple[Sequence[str], Sequence[str], str, Callable[[], ImageSet]]] = {
+    "rotated-digits": (digits.CLASSES, digits.DOMAINS, digits.TEMPLATE, digits.load),
+    "shapes": (shapes.CLASSES, shapes.DOMAINS, shapes.TEMPLATE, shapes.load),
     **{
-        name: (DataFacts(large.classes, large.domains, shapes.TEMPLATE), large.load)
+        name: (large.classes, large.domains, shapes.TEMPLATE, large.load)
         for name, large in shapes.LARGE_SETS.items()
     },
 }
-"""Name -> facts of a data set that comes with FedLens, and the function that loads it."""
+"""Name -> classes, domains and template of a data set that comes with FedLens, and what loads it."""
 
 
 def read_entry(name: str, given: Mapping[str, Any]) -> Entry:
@@ -73,7 +64,8 @@ def _read_entries() -> dict[str, Entry]:
     result = {}
     for name, given in tomllib.loads(_CATALOG.read_text(encoding="utf-8")).items():
         if name in _EMBEDDED:
-            given |= {**asdict(_EMBEDDED[name][0]), "embedded": True}
+            given |= dict(zip(("classes", "domains", "template"), _EMBEDDED[name], strict=False))
+            given["embedded"] = True
         elif name in classes:
             given["classes"] = classes[name]
         result[name] = read_entry(name, given)
@@ -160,27 +152,24 @@ def _read_as(name: str, coop_split: bool, coop_classes: bool) -> Entry:
     )
 
 
-def facts(
+def class_names(
     name: str,
     root: str | None = None,
     domains: Sequence[str] | None = None,
-    template: str | None = None,
     columns: Mapping[str, str] | None = None,
     *,
     coop_split: bool = False,
     coop_classes: bool = False,
-) -> DataFacts:
-    """Return classes, domains and template as ``load`` would, without opening an image."""
+) -> tuple[str, ...]:
+    """Return the classes that ``load`` would find, without listing images or opening one."""
     found = _read_as(name, coop_split, coop_classes)
-    template = prompt(name, template) or found.template
     if found.embedded:
-        return DataFacts(found.classes, select_domains(name, found.domains, domains), template)
+        return found.classes
     from fedcore.data.readers import loaders
 
     root, columns = place(found, root, columns)
-    classes, chosen = loaders.names(found, root, domains, columns)
-    renamed = (found.classes_coop.get(one, one) for one in classes)
-    return DataFacts(tuple(one for one in renamed if one), chosen, template)
+    classes = loaders.class_names(found, root, domains, columns)
+    return tuple(filter(None, (found.classes_coop.get(one, one) for one in classes)))
 
 
 def load(
@@ -207,7 +196,7 @@ def load(
     template = prompt(name, template)
     warnings: list[str] = []
     if found.embedded:
-        images = _EMBEDDED[name][1]().restrict(select_domains(name, found.domains, domains))
+        images = _EMBEDDED[name][3]().restrict(select_domains(name, found.domains, domains))
     else:
         from fedcore.data.readers import loaders
 

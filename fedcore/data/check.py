@@ -6,7 +6,7 @@ the report.
 
 import hashlib
 import os
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import TypeVar
@@ -209,17 +209,10 @@ class FindingCollector:
                 self.add("other", file)
         return unused
 
-    def add_duplicates(
-        self, images: ImageSet, paths: Sequence[str], digests: Mapping[int, str | None]
-    ) -> None:
-        """Add groups of identical images, each only under its most serious kind.
-
-        Args:
-            paths: of the rows of ``images``.
-            digests: row -> digest of the image, None if it could not be read.
-        """
+    def add_duplicates(self, images: ImageSet, paths: Sequence[str], digests: Sequence[str | None]) -> None:
+        """Add groups of identical images, each only under its most serious kind."""
         groups: dict[str, list[int]] = defaultdict(list)
-        for row, digest in digests.items():
+        for row, digest in enumerate(digests):
             if digest is not None:
                 groups[digest].append(row)
         for rows in groups.values():
@@ -253,6 +246,7 @@ def _files(root: Path) -> Iterator[Path]:
 
 
 _EVERY = 100
+_Key = TypeVar("_Key")
 _Result = TypeVar("_Result")
 
 
@@ -297,51 +291,51 @@ def check_dataset(
 
 
 def _check_listing(name: str, root: Path, listing: Listing) -> Work[CheckReport]:
-    checks = yield from _collect("reading images", map_in_threads(check_file, listing.files), listing.files)
-    reasons = [check.reason for check in checks]
-    image_files.save_reasons(listing.files, reasons)
+    files = listing.files
+    results = map_in_threads(_check_and_hash, zip(files, files, strict=True))
+    checked = yield from _collect("reading images", results, files)
+    reasons = [check.reason for _, check, _ in checked]
+    image_files.save_reasons(files, reasons)
     findings = FindingCollector(root)
     for file, reason in listing.left_out:
         findings.add("no grade" if reason == ddr.NO_GRADE else "missing", file)
-    for file, check in zip(listing.files, checks, strict=True):
+    for file, check, _ in checked:
         findings.add_check(file, check)
     findings.add_folder(listing)
     try:
         images, _ = usable_images(listing, name=name, template="{}", reasons=reasons)
     except FedLensError as error:
         return CheckReport(name=name, root=str(root), error=str(error), findings=findings.findings())
-    files = [file for file, reason in zip(listing.files, reasons, strict=True) if not reason]
-    digests = yield from _file_hashes(files)
+    paths = [findings.shown(file) for file, check, _ in checked if not check.reason]
+    digests = [digest for _, check, digest in checked if not check.reason]
     notes = catalog.count_warnings(catalog.entry(name), images)
-    return _report(str(root), images, list(map(findings.shown, files)), findings, digests, notes)
+    return _report(str(root), images, paths, findings, digests, notes)
 
 
 def _check_pixels(root: str, images: ImageSet, notes: Sequence[str]) -> Work[CheckReport]:
     """Check images that are not separate files: drawings, or rows of an array."""
     findings = FindingCollector(None)
     hashes = map_in_threads(lambda row: _pixel_hash(images, row), range(len(images)))
-    digests = dict(enumerate((yield from _collect("reading images", hashes, images))))
-    for row, digest in digests.items():
+    digests = yield from _collect("reading images", hashes, images)
+    for key, digest in zip(images.keys, digests, strict=True):
         if digest is None:
-            findings.add("unreadable", images.keys[row])
+            findings.add("unreadable", key)
     return _report(root, images, images.keys, findings, digests, notes)
 
 
 def _check_hf(
     root: Path, images: ImageSet, left_out: Sequence[LeftOut], columns: Mapping[str, str] | None
 ) -> Work[CheckReport]:
-    findings, digests = FindingCollector(None), {}
-    row = {key: i for i, key in enumerate(images.keys)}
+    findings, digests, used = FindingCollector(None), [], {*images.keys}
     for key, reason in left_out:
         if reason == "no label":
             findings.add("no label", key)
     results = map_in_threads(_check_and_hash, hf.contents(root, columns))
-    rows = [*images.keys, *left_out]
-    for key, check, digest in (yield from _collect("reading images", results, rows)):
-        if key in row or check.reason:
+    for key, check, digest in (yield from _collect("reading images", results, [*images.keys, *left_out])):
+        if key in used or check.reason:
             findings.add_check(key, check)
-        if key in row:
-            digests[row[key]] = digest
+        if key in used:
+            digests.append(digest)
     return _report(str(root), images, images.keys, findings, digests, ())
 
 
@@ -354,9 +348,12 @@ def _collect(message: str, results: Iterable[_Result], items: Sized) -> Work[lis
     return collected
 
 
-def _check_and_hash(item: tuple[str, Path | bytes]) -> tuple[str, FileCheck, str]:
+def _check_and_hash(item: tuple[_Key, Path | bytes]) -> tuple[_Key, FileCheck, str | None]:
     key, content = item
-    data = content if isinstance(content, bytes) else content.read_bytes()
+    try:
+        data = content if isinstance(content, bytes) else content.read_bytes()
+    except OSError:
+        return key, check_file(content), None
     return key, check_file(data), hashlib.sha256(data).hexdigest()
 
 
@@ -367,29 +364,15 @@ def _pixel_hash(images: ImageSet, row: int) -> str | None:
         return None
 
 
-def _file_hashes(files: Sequence[Path]) -> Work[dict[int, str]]:
-    """Hash the files, except those of a unique size, which cannot be copies. Returns row -> hash."""
-    sizes = [file.stat().st_size for file in files]
-    count = Counter(sizes)
-    candidates = [row for row, size in enumerate(sizes) if count[size] > 1]
-
-    def file_hash(row: int) -> str:
-        with files[row].open("rb") as content:
-            return hashlib.file_digest(content, "sha256").hexdigest()
-
-    hashes = map_in_threads(file_hash, candidates)
-    return dict(zip(candidates, (yield from _collect("comparing files", hashes, candidates)), strict=True))
-
-
 def _report(
     root: str,
     images: ImageSet,
     paths: Sequence[str],
     findings: FindingCollector,
-    digests: Mapping[int, str | None],
+    digests: Sequence[str | None],
     notes: Sequence[str],
 ) -> CheckReport:
-    """Complete the report; ``paths`` and the rows in ``digests`` are those of ``images``."""
+    """Complete the report; ``paths`` and ``digests`` (None: not readable) are those of the images."""
     findings.add_duplicates(images, paths, digests)
     for domain, name in images.empty_cells():
         findings.add("no images", f"{domain}/{name}")

@@ -7,7 +7,6 @@ cache can be deleted at any time.
 """
 
 import contextlib
-import hashlib
 import io
 import os
 import struct
@@ -220,13 +219,7 @@ def _load(path: Path, count: int) -> list[str | None] | None:
 
 
 def _version(files: Sequence[Path]) -> str:
-    content = hashlib.sha256()
-    for file in files:
-        try:
-            content.update(integrity.version_line(file, str(file)))
-        except OSError:
-            content.update(f"{file}\0gone\n".encode(errors="surrogateescape"))
-    return content.hexdigest()
+    return integrity.hash_versions((file, str(file)) for file in files)
 
 
 def _cache_file(version: str) -> Path:

@@ -165,23 +165,26 @@ def verify(path: Path) -> list[str]:
     return [f"{path.name}: {checked.damage}"] if checked.state == "damaged" else []
 
 
-def version_line(path: Path, name: str = "") -> bytes:
+def version_line(path: Path, name: str) -> bytes:
     """Return a line for a hash that changes with a file: its name, size and modification time.
 
     Raises:
         OSError: if the file is gone.
     """
     stat = path.stat()
-    line = f"{name or path.name}\0{stat.st_size}\0{stat.st_mtime_ns}\n"
+    line = f"{name}\0{stat.st_size}\0{stat.st_mtime_ns}\n"
     return line.encode(errors="surrogateescape")  # names that are not UTF-8 exist on disks
 
 
-def hash_versions(files: Iterable[tuple[Path, str]]) -> hashlib._Hash:
-    """Hash the version lines of files and their names: cheap, and it changes when a file does."""
+def hash_versions(files: Iterable[tuple[Path, str]]) -> str:
+    """Hash the version lines of files and their names: cheap, and it changes when a file does or goes."""
     content = hashlib.sha256()
     for path, name in files:
-        content.update(version_line(path, name))
-    return content
+        try:
+            content.update(version_line(path, name))
+        except OSError:
+            content.update(f"{name}\0gone\n".encode(errors="surrogateescape"))
+    return content.hexdigest()
 
 
 def write_result(path: Path, content: Mapping[str, object]) -> None:

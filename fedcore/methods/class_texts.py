@@ -45,19 +45,15 @@ def _validated(value: object) -> object:
         other = spellings.setdefault(spoken(name), name)
         if other != name:
             raise ValueError(f"'{other}' and '{name}' are one class; name it once")
-        texts_of[name] = _validated_texts(name, texts)
+        if not isinstance(texts, (list, tuple)):
+            raise ValueError(f"class '{name}': give a list of texts, not {type(texts).__name__}")
+        for i, text in enumerate(texts, start=1):
+            if not isinstance(text, str):
+                raise ValueError(f"class '{name}': its text {i} is of type {type(text).__name__}")
+            if not text.strip():
+                raise ValueError(f"class '{name}': its text {i} is empty; write it or leave it out")
+        texts_of[name] = tuple(" ".join(text.split()) for text in texts)
     return texts_of
-
-
-def _validated_texts(name: str, texts: object) -> tuple[str, ...]:
-    if not isinstance(texts, (list, tuple)):
-        raise ValueError(f"class '{name}': give a list of texts, not {type(texts).__name__}")
-    for i, text in enumerate(texts, start=1):
-        if not isinstance(text, str):
-            raise ValueError(f"class '{name}': its text {i} is of type {type(text).__name__}")
-        if not text.strip():
-            raise ValueError(f"class '{name}': its text {i} is empty; write it or leave it out")
-    return tuple(" ".join(text.split()) for text in texts)
 
 
 Descriptions = Annotated[dict[str, tuple[str, ...]] | None, BeforeValidator(_validated)]

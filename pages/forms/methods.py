@@ -319,7 +319,7 @@ def _classes_and_texts(data: dict[str, Any], version: str) -> tuple[tuple[str, .
     place = data["name"], data["root"]
     coop = {"coop_split": data["split"] == "coop", "coop_classes": data["classes"] == "coop"}
     with defer_slow_work():
-        classes = catalog.facts(*place, data["domains"], None, data["columns"], **coop).classes
+        classes = catalog.class_names(*place, data["domains"], data["columns"], **coop)
     return classes, _tidy_texts(descriptions.of_classes(*place, classes), classes)
 
 

@@ -98,7 +98,7 @@ def test_it_is_done_once_with_progress_and_is_no_trouble_afterwards(
         monkeypatch.setattr(module, does, lambda *_: pytest.fail("done again"))
     with defer_slow_work():
         again = loaded(name, root)
-        assert catalog.facts(name, root).classes == again.classes
+        assert catalog.class_names(name, root) == again.classes
     assert again.keys == images_read.keys and again.fingerprint == images_read.fingerprint
     assert list(prepare_then(lambda: loaded(name, root))) == []
 

@@ -77,10 +77,10 @@ def test_sizes_are_those_of_the_literature():
 
 
 @pytest.mark.parametrize("name", EMBEDDED)
-def test_embedded_facts_are_those_of_the_loaded_set(name: str):
-    images, facts = loaded(name), catalog.facts(name)
-    assert (images.classes, images.domains, images.template) == (facts.classes, facts.domains, facts.template)
-    assert images.name == name
+def test_an_embedded_entry_is_about_the_loaded_set(name: str):
+    images, entry = loaded(name), catalog.entry(name)
+    assert (images.classes, images.domains, images.template) == (entry.classes, entry.domains, entry.template)
+    assert images.name == name and catalog.class_names(name) == entry.classes
     present = np.unique(images.domain * len(images.classes) + images.labels)
     assert len(present) == len(images.domains) * len(images.classes)
 
@@ -90,7 +90,7 @@ def test_embedded_domains_can_be_chosen_and_images_stay_with_their_labels():
     whole = loaded(name)
     chosen = (whole.domains[3], whole.domains[1])
     part = loaded(name, domains=chosen)
-    assert part.domains == (whole.domains[1], whole.domains[3]) == catalog.facts(name, domains=chosen).domains
+    assert part.domains == (whole.domains[1], whole.domains[3])
     assert part.fingerprint != whole.fingerprint
     row_of = {key: row for row, key in enumerate(whole.keys)}
     assert len(part) == np.isin(whole.domain, [1, 3]).sum()
@@ -111,31 +111,29 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("call", [loaded, catalog.facts])
 @pytest.mark.parametrize(("arguments", "field", "text"), BAD.values(), ids=BAD.keys())
-def test_bad_names_say_what_to_do(call, arguments, field, text):
+def test_bad_names_say_what_to_do(arguments, field, text):
     with pytest.raises(FedLensError, match=text) as caught:
-        call(*arguments)
+        loaded(*arguments)
     assert caught.value.field == field
 
 
-@pytest.mark.parametrize("call", [loaded, catalog.facts])
-def test_a_named_data_set_with_other_classes_is_refused(call, tmp_path: Path):
+def test_a_named_data_set_with_other_classes_is_refused(tmp_path: Path):
     pacs = catalog.entry("pacs")
     root = make(tmp_path, pacs.domains, pacs.classes[:-1])
     with pytest.raises(FedLensError, match="no class folder 'person', which PACS has"):
-        call("pacs", str(root))
+        loaded("pacs", str(root))
     for domain in pacs.domains:
         for name in ("person", "unicorn"):
             (root / domain / name).mkdir()
     with pytest.raises(FedLensError, match="an unknown class folder 'unicorn', which PACS does not have"):
-        call("pacs", str(root))
+        loaded("pacs", str(root))
 
 
 @pytest.mark.parametrize("name", EMBEDDED)
 def test_embedded_descriptions_name_every_class(name: str):
     written = descriptions.read(name)
-    assert tuple(written) == catalog.facts(name).classes
+    assert tuple(written) == catalog.class_names(name)
     for word, texts in written.items():
         assert len(set(texts)) == 3
         assert all(word in text for text in texts)

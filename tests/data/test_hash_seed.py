@@ -25,8 +25,8 @@ SCRIPT = """
 import json, sys
 from fedcore.data import catalog, descriptions
 own, named, drawings = json.loads(sys.argv[1])
-quick = repr([catalog.facts(name) for name in ("rotated-digits", "shapes")])
-quick += repr([catalog.facts("folder", own["folder"]), descriptions.read("shapes")])
+quick = repr([catalog.class_names(name) for name in ("rotated-digits", "shapes")])
+quick += repr([catalog.class_names("folder", own["folder"]), descriptions.read("shapes")])
 heavy = sorted({"torch", "sklearn", "pandas"} & set(sys.modules))
 
 from fedcore.data.drawn import shapes
@@ -35,8 +35,7 @@ from tests.support.data.partitions import KINDS, digest, partition, pixel_digest
 
 def loaded(name, root):
     i = catalog.load(name, root)[0]
-    facts = catalog.facts(name, root)
-    return i, [i.classes, i.domains, facts.classes, facts.domains, i.keys, i.labels.tolist(),
+    return i, [i.classes, i.domains, catalog.class_names(name, root), i.keys, i.labels.tolist(),
                i.domain.tolist(), i.fingerprint, i.owner, None if i.split is None else i.split.tolist()]
 
 sets, clients = {}, {}
@@ -113,7 +112,7 @@ def test_nothing_depends_on_the_hash_seed_and_facts_load_nothing_heavy(
     for name in ("folder", "manifest"):
         assert sets[name][0] == sorted(CLASSES) and sets[name][1] == sorted(DOMAINS)
     assert sets["hf-dataset"][0] == list(CLASSES), "a ClassLabel has an order of its own"
-    assert [s[2:4] for s in sets.values()] == [s[:2] for s in sets.values()], "facts agree"
+    assert [s[2] for s in sets.values()] == [s[0] for s in sets.values()], "both agree"
     assert len(clients["manifest"]) == len(clients["folder"]) + 1, "with its clients"
     assert len(set(clients["digits"])) == len(KINDS)
     assert pixels == pixel_digest(shapes.draw_key(key) for key in DRAWINGS)

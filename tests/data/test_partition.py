@@ -72,14 +72,6 @@ def test_leftover_classes_are_dealt_out_or_the_last_clients(leftover, classes, p
         assert all(set(np.flatnonzero(c)) <= o for c, o in zip(dropped.counts, owned, strict=True))
 
 
-def test_the_last_client_must_have_a_class_too():
-    images = grid(per_cell=10, classes=8, domains=1)
-    marks = split(images, "60/20/20", 1)
-    with pytest.raises(FedLensError, match="4 different classes each need 9 classes") as caught:
-        partition(images, marks, kind="pathological", clients=3, classes_per_client=4, leftover="last")
-    assert caught.value.field == "partition.classes_per_client"
-
-
 def test_shots_limit_training_only():
     images = grid(per_cell=50, classes=4)
     marks = split(images, "60/20/20", 1)
@@ -199,28 +191,33 @@ BAD = {
     ),
     "an unknown held-out domain": ({"held_out": "x"}, "held_out", "domain0, domain1"),
     "clients that contradict the domains": ({"clients": 3}, "partition.clients", "make 2"),
+    "a last client without a class": (
+        {"kind": "pathological", "clients": 3, "classes_per_client": 4, "leftover": "last"},
+        "partition.classes_per_client",
+        "4 different classes each need 9 classes",
+        grid(per_cell=10, classes=8, domains=1),
+    ),
+    "the only domain held out": ({"held_out": "domain0"}, "held_out", "only domain", grid(domains=1)),
+    "no test sample of a domain": (
+        {},
+        "partition.clients_per_domain",
+        "domain 'domain1'",
+        drawn([0] * 11, [0] * 10 + [1]),
+    ),
 }
+"""Settings, the field that the error names, its text, and the images if they are not the usual ones."""
 
 
-@pytest.mark.parametrize(("settings", "field", "text"), BAD.values(), ids=BAD.keys())
-def test_what_cannot_be_partitioned_says_why_and_what_to_do(settings, field, text):
-    images = grid(per_cell=10)
+@pytest.mark.parametrize(
+    ("settings", "field", "text", "images"),
+    [(*bad, grid(per_cell=10))[:4] for bad in BAD.values()],
+    ids=BAD.keys(),
+)
+def test_what_cannot_be_partitioned_says_why_and_what_to_do(settings, field, text, images):
     with pytest.raises(FedLensError, match=text) as caught:
         partition(images, split(images, "60/20/20", 1), seed=1, **settings)
     assert caught.value.field == field
     assert "\n" not in str(caught.value)
-
-
-def test_the_only_domain_cannot_be_held_out():
-    images = grid(domains=1)
-    with pytest.raises(FedLensError, match="only domain"):
-        partition(images, split(images, "60/20/20", 1), held_out="domain0")
-
-
-def test_a_domain_without_test_samples_is_named():
-    images = drawn([0] * 10 + [0], [0] * 10 + [1])
-    with pytest.raises(FedLensError, match="domain 'domain1'"):
-        partition(images, split(images, "60/20/20", 1))
 
 
 def test_distance_and_entropy_agree_with_scipy():

@@ -24,7 +24,7 @@ def test_a_linear_head_has_the_operations_of_its_two_products(
     tmp_path: Path, encoded_digits: Callable[[Path], Path]
 ):
     """Two clients take one step: the scores, and the gradient of the head, 2 n d K each."""
-    classes, width = len(catalog.facts(DIGITS["name"]).classes), backbone_spec("mini-vit").embed_dim
+    classes, width = len(catalog.class_names(DIGITS["name"])), backbone_spec("mini-vit").embed_dim
     samples = DIGITS["shots"] * classes
     encoded_digits(tmp_path)
     found = counted(tmp_path, {"name": "clip-fc", "config": {"batch_size": samples, "local_epochs": 1}})

@@ -40,7 +40,7 @@ def measure_imports() -> None:
     """Print the seconds in which Python imports what the pages need, and whether that imports torch."""
     code = (
         "import sys, fedcore.store, fedcore.data.catalog as c, fedcore.methods.registry as r\n"
-        "r.load_all(); c.facts('shapes'); print('torch._C' in sys.modules)"
+        "r.load_all(); c.class_names('shapes'); print('torch._C' in sys.modules)"
     )
     start = time.perf_counter()
     torch = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True).strip()

@@ -42,7 +42,7 @@ def archives_in(folder: Path) -> list[Path]:
 
 def unpacked_folder(archives: Sequence[Path]) -> Path:
     """Return the folder that archives are unpacked into; its name changes with the archives."""
-    digest = hash_versions((path, path.name) for path in archives).hexdigest()
+    digest = hash_versions((path, path.name) for path in archives)
     return archives[0].parent / f"unpacked-{digest[:12]}"
 
 

@@ -232,7 +232,7 @@ def usable_images(
         labels=np.array(listing.labels, dtype=np.int64)[rows],
         domain=np.array(listing.domain, dtype=np.int64)[rows],
         keys=keys,
-        fingerprint=hash_versions(zip(files, keys, strict=True)).hexdigest()[:16],
+        fingerprint=hash_versions(zip(files, keys, strict=True))[:16],
         read=lambda index: decode(files[index]),
         draft=lambda index, side: decode(files[index], side),
         split=None if listing.split is None else np.array(listing.split, dtype=np.int8)[rows],

@@ -85,13 +85,10 @@ def _builder(folder: Path) -> "DatasetBuilder":
         raise FedLensError(f"{folder}: no table of images ({first_line(error)})", "data.name") from error
 
 
-def names(
-    root: str | Path, domains: Iterable[str] | None = None, columns: Mapping[str, str] | None = None
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return classes and domains without opening an image."""
+def class_names(root: str | Path, columns: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Return the classes without opening an image."""
     path = existing_folder(root)
-    parts = _parts(path, dict(columns or {}))
-    return prompt_names(path, _classes(path, parts)), select_domains(path, _domains(path, parts), domains)
+    return prompt_names(path, _classes(path, _parts(path, dict(columns or {}))))
 
 
 def read(
@@ -127,7 +124,7 @@ def read(
         for file in sorted(p for p in path.rglob("*") if p.is_file()):
             content.update(version_line(file, str(file.relative_to(path))))
     reasons = reasons_once(
-        content.hexdigest(), len(places), path, lambda: (image for _, image in _contents(path, parts))
+        content.hexdigest(), len(places), path, lambda: (image for _, image in contents(path, columns))
     )
     rows, left_out = [], []
     for row, (label, reason) in enumerate(zip(labels, reasons, strict=True)):
@@ -216,7 +213,9 @@ def femnist(entry: Entry, root: str | Path, domains: Sequence[str] | None) -> tu
     Without ``domains`` all images are one domain, and their writers own them. Otherwise the named writers are
     the domains: by name (``f0000_14``), or by place among all writers' names, since papers count them.
     """
-    path = _femnist_folder(entry, root)
+    path = existing_folder(root)
+    if not is_saved(path) and not is_snapshot(path):
+        raise FolderError(f"{path}: neither {' nor '.join(MARKERS)} is in it. {entry.how_to_get}")
     images, left_out = read(path, name=entry.name, template=entry.template, columns=FEMNIST_COLUMNS)
     if len(images.classes) != _CHARACTERS:
         raise FolderError(
@@ -233,23 +232,6 @@ def femnist(entry: Entry, root: str | Path, domains: Sequence[str] | None) -> tu
     rows = np.flatnonzero(in_classes & (domain >= 0))
     chosen = {"domains": tuple(domains), "domain": domain[rows], "owner": None}
     return images.changed(rows, (entry.name, *domains), classes=entry.classes, **chosen), left_out
-
-
-def femnist_domains(entry: Entry, root: str | Path, domains: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the domains as ``femnist`` would, without opening an image."""
-    parts = _parts(_femnist_folder(entry, root), FEMNIST_COLUMNS)
-    if domains is None:
-        return (ONE_DOMAIN,)
-    names = {str(name or "") for part in parts for name in part.rows.unique(part.columns["client"])}
-    _writers(entry, sorted(names - {""}), domains)
-    return tuple(domains)
-
-
-def _femnist_folder(entry: Entry, root: str | Path) -> Path:
-    path = existing_folder(root)
-    if not is_saved(path) and not is_snapshot(path):
-        raise FolderError(f"{path}: neither {' nor '.join(MARKERS)} is in it. {entry.how_to_get}")
-    return path
 
 
 def _writers(entry: Entry, names: Sequence[str], domains: Sequence[str]) -> list[int]:
@@ -278,11 +260,7 @@ def _writers(entry: Entry, names: Sequence[str], domains: Sequence[str]) -> list
 def contents(root: str | Path, columns: Mapping[str, str] | None) -> Iterator[tuple[str, Path | bytes]]:
     """Yield the key and stored image of every row, in the order of ``read``."""
     path = existing_folder(root)
-    yield from _contents(path, _parts(path, dict(columns or {})))
-
-
-def _contents(path: Path, parts: list[_Part]) -> Iterator[tuple[str, Path | bytes]]:
-    for part in parts:
+    for part in _parts(path, dict(columns or {})):
         cells = (cell for batch in part.images.iter(_BATCH) for cell in batch[part.columns["image"]])
         for row, cell in enumerate(cells):
             key = _key(part, row)

@@ -122,30 +122,19 @@ def load(
     return images, warnings(source.root, images, left_out)
 
 
-def names(
+def class_names(
     entry: Entry, root: str, domains: Sequence[str] | None, columns: Mapping[str, str] | None = None
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return classes, as they enter a prompt, and domains, as ``load`` would, without opening an image."""
-    if entry.loader == "hf":
-        return hf.names(root, domains, columns)
-    if is_table(entry, root) and entry.loader != "femnist":
-        return torchvision_sets.prompts(entry) or hf.names(root)[0], chosen_domains(entry, domains)
-    if entry.loader == "femnist":
-        return entry.classes, hf.femnist_domains(entry, root, domains)
+) -> tuple[str, ...]:
+    """Return classes, as they enter a prompt, as ``load`` would, without listing images or opening one."""
+    if entry.classes:
+        return torchvision_sets.prompts(entry)
+    if is_table(entry, root):
+        return hf.class_names(root, columns)
     if entry.loader == "manifest":
-        listing = next(manifest.read(root, domains, columns))
-        return listing.classes, listing.domains
+        return next(manifest.read(root, domains, columns)).classes
     if entry.loader == "embeddings":
-        images = embeddings.read(entry, root, domains, columns)
-        return images.classes, images.domains
-
-    def read_names(roots: Sequence[Path]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        if entry.classes and entry.loader not in ("domains", "classes"):
-            return torchvision_sets.prompts(entry), chosen_domains(entry, domains)
-        found = next(_reading(entry, roots, domains))
-        return found.classes, found.domains
-
-    return search_folder(entry, root, read_names)
+        return embeddings.read(entry, root, domains, columns).classes
+    return search_folder(entry, root, lambda roots: next(_reading(entry, roots, domains)).classes)
 
 
 def search_folder(entry: Entry, root: str, attempt: Callable[[Sequence[Path]], _Result]) -> _Result:

@@ -237,7 +237,7 @@ def cifar(entry: Entry, roots: Sequence[Path]) -> Iterator[ImageSet]:
         keys=tuple(
             f"{name}/{i:05d}" for name, count in zip(parts, counts, strict=True) for i in range(count)
         ),
-        fingerprint=hash_versions((root / name, name) for name in parts).hexdigest()[:16],
+        fingerprint=hash_versions((root / name, name) for name in parts)[:16],
         read=read,
         split=np.repeat(np.array(list(parts.values()), dtype=np.int8), counts),
     )

@@ -378,7 +378,7 @@ class SDFed(TwoPrompts):
             losses = self._loss(text, batch)
             if self.config.components in ("all", "pfhf+irdc"):
                 with torch.no_grad():
-                    local = self._evaluated_text(before.local["local_prompt"], self.lengths)
+                    (local,) = self._encode((before.local["local_prompt"], self.lengths))
                 losses = losses + separate(local, text, self.held, self.config.margin)
             (gradient,) = torch.autograd.grad(weights @ losses.double(), common)
         if self._first_loss is None:  # in round 1, and again after a resumption

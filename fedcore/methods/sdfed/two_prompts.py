@@ -215,7 +215,6 @@ class TwoPrompts(Method[Any]):
         self.suffix = class_suffix(backbone, problem.classes)
         check_room(backbone, config.global_length, self.suffix, "global_length")
         self.has_local = self._has_local(config)
-        self._evaluated: list[tuple[Tensor, Tensor, Tensor]] = []
         self.lengths = client_lengths(config.local_length, problem)
         self.equal_lengths = bool((self.lengths == self.lengths.max()).all())
         if self.has_local:
@@ -292,26 +291,11 @@ class TwoPrompts(Method[Any]):
         if data is None or not self.has_local:
             return {"text": self._encode((common, self._common_lengths(common)))[0]}
         owners = data.clients.to(self.lengths.device)
-        prompts, lengths = self._predicting(params), self.lengths[owners]
-        text = self._evaluated_text(prompts, lengths)
+        (text,) = self._encode((self._predicting(params), self.lengths[owners]))
         if "untrained" in params and bool(params["untrained"].any()):
             global_text = self._encode((common[:1], self._common_lengths(common[:1])))[0]
             text = torch.where(params["untrained"][:, None, None], global_text, text)
         return {"text": text}
-
-    def _evaluated_text(self, prompts: Tensor, lengths: Tensor) -> Tensor:
-        """Encode prompts, unless one of the last two calls asked for the same.
-
-        Both evaluations of a round mostly do, and between them its diagnostics ask for those of its start.
-        """
-        if torch.is_grad_enabled():
-            return self._encode((prompts, lengths))[0]
-        for *asked, text in self._evaluated:
-            if all(map(torch.equal, (prompts, lengths), asked)):
-                return text
-        text = self._encode((prompts, lengths))[0]
-        self._evaluated = [*self._evaluated[-1:], (prompts.clone(), lengths, text)]
-        return text
 
     def _predicting(self, params: Params) -> Tensor:
         """Return the prompts with which clients predict. Shape: -> (models, longest S_l, m)."""

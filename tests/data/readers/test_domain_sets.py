@@ -107,11 +107,7 @@ def test_a_folder_of_ones_own_with_parts_and_a_folder_more(tmp_path: Path):
 def test_domains_are_in_the_sets_order_and_unknown_ones_are_refused(tmp_path: Path):
     root = str(WRITE["office-home"](tmp_path))
     images = loaded("office-home", root, ["Real World", "Art"])
-    assert (
-        images.domains
-        == ("Art", "Real World")
-        == catalog.facts("office-home", root, ["Real World", "Art"]).domains
-    )
+    assert images.domains == ("Art", "Real World")
     for chosen, text in ((["Reel World"], "did you mean 'Real World'"), ([], "no domain chosen")):
         with pytest.raises(FedLensError, match=text) as caught:
             loaded("office-home", root, chosen)

@@ -71,7 +71,7 @@ def test_parts_of_other_names_are_domains(tmp_path: Path):
     both = datasets.DatasetDict({"sketch": made(6), "photo": made(3, first=100)})
     images, _ = hf.read(saved(tmp_path, both))
     assert images.domains == ("photo", "sketch") and images.split is None
-    assert hf.names(tmp_path / "saved") == (("zebra", "ant", "snow owl"), ("photo", "sketch"))
+    assert hf.class_names(tmp_path / "saved") == images.classes == ("zebra", "ant", "snow owl")
     for i in range(9):
         photo = images.read(i).getpixel((0, 0))[1] >= 100
         assert images.domains[images.domain[i]] == ("photo" if photo else "sketch")

@@ -86,8 +86,7 @@ def test_the_upstream_layout_loads_and_every_image_comes_to_its_row(name: str, r
     assert images.domains == (entry.domains or ("all",))
     assert images.template == entry.template and images.name == name
     assert len(set(images.keys)) == len(images) and len(set(images.classes)) == classes
-    facts = catalog.facts(name, str(roots[name]))
-    assert (facts.classes, facts.domains, facts.template) == (images.classes, images.domains, images.template)
+    assert catalog.class_names(name, str(roots[name])) == images.classes
     per_class = np.bincount(images.labels, minlength=classes)
     assert name.startswith("femnist") or len(set(per_class.tolist())) == 1
     for line in warnings:
@@ -121,7 +120,7 @@ def test_class_names_stand_at_their_labels(roots: dict[str, Path]):
         ("tiny-imagenet", 1, "crane"),
         ("coop-split", 2, "cougar body"),
     ):
-        assert catalog.facts(name, str(roots[name])).classes[label] == expected
+        assert catalog.class_names(name, str(roots[name]))[label] == expected
 
 
 def test_the_names_of_imagenet_are_those_of_clip_for_the_ids_of_timm():
@@ -148,7 +147,7 @@ def test_a_named_set_is_read_with_the_split_the_classes_or_the_prompt_of_coop(tm
     listed = loaded("coop-split", str(tmp_path))
     assert (split.classes, split.keys, parts(split)) == (listed.classes, listed.keys, parts(listed))
     assert split.name == "caltech101" and split.template == "a photo of a {}."
-    assert catalog.facts("caltech101", str(tmp_path), coop_split=True).classes == listed.classes
+    assert catalog.class_names("caltech101", str(tmp_path), coop_split=True) == listed.classes
     assert catalog.prompt("dtd", "coop") == "{} texture." and catalog.prompt("dtd", "a {}.") == "a {}."
     with pytest.raises(FedLensError, match="no folder with 'split_zhou_OxfordPets.json'"):
         catalog.load("oxford-pets", str(tmp_path), coop_split=True)
@@ -158,7 +157,7 @@ def test_a_named_set_is_read_with_the_split_the_classes_or_the_prompt_of_coop(tm
         ("pacs", {"template": "coop"}, "data.template"),
     ):
         with pytest.raises(FedLensError, match="CoOp has no") as caught:
-            catalog.facts(name, str(tmp_path), **wanted)
+            catalog.load(name, str(tmp_path), **wanted)
         assert caught.value.field == field
 
 
@@ -169,7 +168,7 @@ def test_caltech_has_the_100_classes_of_coop_on_demand(roots: dict[str, Path]):
         catalog.load("caltech101", root, coop_classes=True)[0],
     )
     assert len(whole.classes) == 101 and len(coop.classes) == 100 == len(set(coop.classes))
-    assert catalog.facts("caltech101", root, coop_classes=True).classes == coop.classes
+    assert catalog.class_names("caltech101", root, coop_classes=True) == coop.classes
     assert coop.classes[:5] == ("face", "leopard", "motorbike", "accordion", "airplane")
     assert coop.fingerprint != whole.fingerprint
     rows = [i for i in range(len(whole)) if whole.classes[whole.labels[i]] != "Faces easy"]
@@ -179,7 +178,7 @@ def test_caltech_has_the_100_classes_of_coop_on_demand(roots: dict[str, Path]):
         label = int(whole.labels[i])
         assert coop.labels[row] == label - (label > 1)
     names = catalog.entry("eurosat").classes_coop
-    assert set(names) < set(catalog.facts("eurosat", str(roots["eurosat"])).classes)
+    assert set(names) < set(catalog.class_names("eurosat", str(roots["eurosat"])))
 
 
 def test_class_folders_of_imagenet_may_be_links_within_the_data_set(tmp_path: Path):
