@@ -8,46 +8,21 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 import tomli_w
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from fedcore.base.errors import FedLensError, did_you_mean
 from fedcore.base.files import read_text
 from fedcore.config import sweeps, tuning
-from fedcore.config.models import (
-    BackboneConfig,
-    CohortConfig,
-    DataConfig,
-    Experiment,
-    FurtherDataConfig,
-    MethodEntry,
-    PartitionConfig,
-    Reproduces,
-    RunConfig,
-    TransferConfig,
-    TuningConfig,
-)
+from fedcore.config.models import TABLES, Experiment, RunConfig
 from fedcore.methods import registry
 from fedcore.methods.registry import first_error
 
 KEY_PARTS = 100
 """Keys with this many dotted parts are refused: tomllib takes seconds for thousands of them."""
 _LONG_KEY = re.compile(rf"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{KEY_PARTS - 1}}}""")
-_TABLES: dict[str, tuple[str, type[BaseModel]]] = {
-    "": ("at the top of the file, before the first table", Experiment),
-    "data": ("in [data]", DataConfig),
-    "partition": ("in [partition]", PartitionConfig),
-    "backbone": ("in [backbone]", BackboneConfig),
-    "cohorts": ("in [[cohorts]]", CohortConfig),
-    "transfer": ("in [[transfer]]", TransferConfig),
-    "further_data": ("in [[further_data]]", FurtherDataConfig),
-    "methods": ("in [[methods]]", MethodEntry),
-    "reproduces": ("in [[reproduces]]", Reproduces),
-    "tuning": ("in [tuning]", TuningConfig),
-}
-"""Table of an experiment file -> its place in words, and the model of its fields."""
 MOST_TABLES = 2
 """A name that more tables than these share, such as ``name``, does not tell which one was meant."""
 
@@ -83,7 +58,7 @@ def unknown_field(location: Sequence[str | int], content: Mapping[str, Any] | No
         content: the experiment, in which the entry of a method says whose field it is.
     """
     name, tables = str(location[-1]), [str(part) for part in location[:-1] if not isinstance(part, int)]
-    _, model = _TABLES.get(tables[-1] if tables else "", _TABLES["methods"])  # a config is a method's
+    model = TABLES.get(tables[-1] if tables else "", TABLES["methods"])  # a config is a method's
     # "seed" at the top is a slip for "seeds", although [tuning] has a seed
     is_number_slip = name.rstrip("s") in {field.rstrip("s") for field in model.model_fields}
     places = [] if is_number_slip else _tables_with(name, excluded=model)
@@ -102,9 +77,14 @@ def unknown_field(location: Sequence[str | int], content: Mapping[str, Any] | No
 
 
 def _tables_with(name: str, excluded: object = None) -> list[str]:
-    return [
-        place for place, model in _TABLES.values() if model is not excluded and name in model.model_fields
-    ]
+    """Return in words where a field of this name may stand."""
+    places = []
+    for table, model in TABLES.items():
+        if model is not excluded and name in model.model_fields:
+            listed = table and get_origin(Experiment.model_fields[table].annotation) is tuple
+            place = f"in [[{table}]]" if listed else f"in [{table}]"
+            places.append(place if table else "at the top of the file, before the first table")
+    return places
 
 
 @contextmanager

@@ -13,27 +13,20 @@ from typing import Any
 from pydantic import BaseModel
 
 from fedcore.config.models import (
+    TABLES,
     BackboneConfig,
     CohortConfig,
     DataConfig,
     Experiment,
-    MethodEntry,
-    PartitionConfig,
     RunConfig,
     Tuned,
-    TuningConfig,
 )
 from fedcore.methods import class_texts, registry
 
 ModelTypes = tuple[type[BaseModel], ...]
 _USER_DATA = ("folder", "manifest", "hf-dataset", "embeddings")
-_SECTIONS: dict[str, type[BaseModel]] = {
-    "data": DataConfig,
-    "partition": PartitionConfig,
-    "backbone": BackboneConfig,
-    "method": MethodEntry,
-    "tuning": TuningConfig,
-}
+_SECTIONS = {name: TABLES[name] for name in ("data", "partition", "backbone", "tuning")}
+_SECTIONS["method"] = TABLES["methods"]
 _VERBATIM = ("data", "backbone")
 """Sections with names of files and prompts, whose underscores must not become spaces."""
 

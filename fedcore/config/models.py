@@ -555,6 +555,12 @@ class Experiment(Part):
         return self.model_dump(include=SHARED)
 
 
+TABLES: dict[str, type[Part]] = {
+    "": Experiment, "data": DataConfig, "partition": PartitionConfig, "backbone": BackboneConfig,
+    "cohorts": CohortConfig, "transfer": TransferConfig, "further_data": FurtherDataConfig,
+    "methods": MethodEntry, "reproduces": Reproduces, "tuning": TuningConfig,
+}  # fmt: skip
+"""Table of an experiment file -> the model of its fields; "" is the top of the file."""
 SHARED = (RunConfig.model_fields.keys() & Experiment.model_fields.keys()) - {"held_out"}
 """Fields that a run copies from its experiment."""
 

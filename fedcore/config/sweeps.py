@@ -19,24 +19,13 @@ from pydantic.fields import FieldInfo
 from fedcore.base.errors import FedLensError, did_you_mean
 from fedcore.base.progress import shortened
 from fedcore.config.field_names import field_phrase
-from fedcore.config.models import (
-    BackboneConfig,
-    DataConfig,
-    Experiment,
-    MethodEntry,
-    PartitionConfig,
-    kinds_using,
-)
+from fedcore.config.models import TABLES, Experiment, MethodEntry, kinds_using
 from fedcore.methods import registry
 from fedcore.methods.hyperparameters import check_number
 from fedcore.methods.registry import first_error
 
 PLAIN = ("rounds", "participation")
-PARTS: dict[str, type[BaseModel]] = {
-    "data": DataConfig,
-    "partition": PartitionConfig,
-    "backbone": BackboneConfig,
-}
+PARTS = {name: TABLES[name] for name in ("data", "partition", "backbone")}
 FIXED = ("data.name", "data.root", "data.domains", "data.columns", "data.classes")
 """Fields that cannot be swept: all runs of a comparison have one data set, and so the same classes."""
 LONGEST_SHOWN = 101

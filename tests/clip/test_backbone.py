@@ -11,7 +11,7 @@ from fedcore.base import lazy
 from fedcore.base.errors import FedLensError
 from fedcore.base.progress import Progress, result_of
 from fedcore.clip import backbone, tags, weights
-from fedcore.clip.specs import backbone_spec, config_files
+from fedcore.clip.specs import backbone_spec, config_files, weights_source
 from tests.support import command_line
 from tests.support.clip import encoded, noise
 from tests.support.data import hub
@@ -125,9 +125,12 @@ def test_weights_are_fetched_with_progress_and_once(server: hub.HubServer, capsy
 
 
 def test_an_unknown_tag_is_refused_before_anything_is_asked(server: hub.HubServer):
-    for ask in (tags.cached, lambda *names: result_of(tags.fetch(*names))):
-        with pytest.raises(FedLensError, match="no weights called 'opanai'; did you mean 'openai"):
+    for ask in (weights_source, tags.cached, lambda *names: result_of(tags.fetch(*names))):
+        with pytest.raises(FedLensError, match="no weights called 'opanai'; did you mean 'openai") as caught:
             ask("ViT-B-32", "opanai")
+        assert caught.value.field == "backbone.pretrained"
+    with pytest.raises(FedLensError, match="ViT-S-16 has no weights to download"):
+        weights_source("ViT-S-16", "openai")
     assert server.asked == []
 
 

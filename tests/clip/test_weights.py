@@ -246,14 +246,6 @@ def test_a_damaged_file_in_the_cache_is_named(hub):
         backbone.load("small-clip", "laion")
 
 
-def test_an_unknown_tag_is_answered_before_anything_is_loaded():
-    with pytest.raises(FedLensError, match="no weights called 'opnai'; did you mean 'openai") as caught:
-        weights_source("ViT-B-32", "opnai")
-    assert caught.value.field == "backbone.pretrained"
-    with pytest.raises(FedLensError, match="ViT-S-16 has no weights to download"):
-        weights_source("ViT-S-16", "openai")
-
-
 def test_a_hub_file_of_its_own_name_is_looked_for_as_safetensors_first():
     repo, files = tags.repository("ViTamin-S", "datacomp1b")
     assert repo == "jienengchen/ViTamin-S" and files == ("pytorch_model.safetensors", "pytorch_model.bin")

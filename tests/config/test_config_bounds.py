@@ -6,23 +6,22 @@ import pytest
 
 from fedcore import config
 from fedcore.base.errors import FedLensError
+from fedcore.config.models import TABLES
 from fedcore.engine.plan import plan
 
-PARTS = {
-    "": config.Experiment,
-    "data": config.DataConfig,
-    "partition": config.PartitionConfig,
-    "backbone": config.BackboneConfig,
-    "cohorts.0": config.CohortConfig,
-    "methods.0": config.MethodEntry,
-    "reproduces.0": config.Reproduces,
-}
-FIELDS = [(part, name, info) for part, model in PARTS.items() for name, info in model.model_fields.items()]
+LISTED = ("cohorts", "transfer", "further_data", "methods", "reproduces")
+FIELDS = [
+    (f"{part}.0" if part in LISTED else part, name, info)
+    for part, model in TABLES.items()
+    for name, info in model.model_fields.items()
+]
 REST = {
     "partition": {"kind": "dirichlet", "clients": 4, "alpha": 0.5},
     "cohorts.0": {"clients": 1},
     "methods.0": {"name": "fedot"},
     "reproduces.0": {"paper": "fedot", "table": "1"},
+    "transfer.0": {"name": "shapes"},
+    "further_data.0": {"name": "shapes"},
 }
 """What a part needs besides the field in question."""
 
