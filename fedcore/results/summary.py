@@ -213,7 +213,7 @@ def _table(
         comparison.settings[setting],
         tuple(made),
         metrics,
-        frozenset(metric for by_metric in of_rows.values.values() for metric in by_metric),
+        frozenset(printed.metrics(rows)),
         of_rows,
         baseline,
         (*notes, *of_rows.notes, *of_rows.reasons),
@@ -349,6 +349,9 @@ class PrintedValues:
 
     def of(self, group: ComparisonRow, metric: Metric) -> tuple[PrintedValue, ...]:
         return self.values.get((group.setting, group.key), {}).get(metric, ())
+
+    def metrics(self, groups: Iterable[ComparisonRow]) -> set[Metric]:
+        return {m for g in groups for m in self.values.get((g.setting, g.key), {})}
 
     def of_rows(self, groups: Iterable[ComparisonRow]) -> PrintedValues:
         rows = {(g.setting, g.key) for g in groups}
