@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedcore.base.events import GLOBAL
 from fedcore.base.presentation import FieldChart
 from fedcore.config import RunConfig
 from fedcore.results.comparison import Comparison
@@ -12,8 +13,6 @@ from fedcore.results.rows import ComparisonRow
 from fedcore.results.settings import is_compared
 from fedcore.results.statistics import Stat, paired_test, rounded
 from fedcore.store import RunRow, Store
-
-GLOBAL = 0  # entity code of the global model
 
 EVERYONE = "all clients, each on its own test samples"
 """Name of the predictions of all clients' own models together."""

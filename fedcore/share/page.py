@@ -22,7 +22,7 @@ from fedcore.base.files import ASSETS
 from fedcore.base.progress import Progress, Work
 from fedcore.config import dumps
 from fedcore.results.charts.still import MAX_ASPECT, still
-from fedcore.results.charts.theme import Theme
+from fedcore.results.charts.traces import PAPER
 from fedcore.results.charts.vector import PIXELS_PER_INCH, Picture, inline_svg
 from fedcore.results.exports import summary_rows
 from fedcore.results.finding import finding
@@ -123,9 +123,8 @@ def draw(figure: Figure) -> DrawnChart:
 
 def picture(figure: Figure, width: float = PAGE_WIDTH, aspect: float = MAX_ASPECT) -> tuple[Picture, str]:
     """Return a figure in the light theme, which prints, and its text alternative."""
-    theme = Theme()
-    chart = figure.chart(theme, round(width))
-    return still(chart.figure, width, theme, figure.name, aspect), chart.alt
+    chart = figure.chart(PAPER, round(width))
+    return still(chart.figure, width, figure.name, aspect), chart.alt
 
 
 def content_security_policy(script: str) -> str:

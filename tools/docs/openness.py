@@ -199,7 +199,7 @@ def picture(name: str, of: Multiverse) -> str:
     method = of.source(of.ranking.proposed, default).entry.name
     chart = specification_chart(specs, choices, quantity, method, Theme(), narrow=False)
     PICTURES.mkdir(exist_ok=True)
-    svg = svg_file(still(chart.figure, WIDTH, Theme(), name), chart.alt)
+    svg = svg_file(still(chart.figure, WIDTH, name), chart.alt)
     (PICTURES / f"{name}.svg").write_bytes(svg)
     return f"![Specification curve: {chart.alt}](openness/{name}.svg)\n"
 

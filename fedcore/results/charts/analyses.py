@@ -6,7 +6,6 @@ from io import BytesIO
 import numpy as np
 import plotly.graph_objects as go
 from PIL import Image
-from plotly.colors import sample_colorscale, unlabel_rgb
 
 from fedcore.base.presentation import FieldChart
 from fedcore.base.progress import counted, listed
@@ -22,6 +21,7 @@ from fedcore.results.charts.theme import (
     escape,
     hover,
     legend_key,
+    palette,
     rounds_as_python,
     short_name,
     ticks,
@@ -107,9 +107,10 @@ def class_chart(matrix: Confusion, theme: Theme, method: str) -> Chart:
         ticktext=[short_name(matrix.classes[i]) for i in order],
     )
     figure.update_layout(
-        height=TOOLBAR + max(220, min(1200, 70 + 22 * len(order))), **theme.layout, margin=MARGIN
+        height=TOOLBAR + max(220, min(1200, 70 + 22 * len(order))),
+        **theme.layout,
+        margin=MARGIN | {"r": 28},
     )
-    figure.update_layout(margin_r=28)
     ends = [f"{matrix.classes[i]} {matrix.recall[i]:.1f} %" for i in (order[:1] + order[-1:])]
     return Chart(figure, "Accuracy by class, from " + " to ".join(ends) + "." if order else "No classes.")
 
@@ -168,14 +169,11 @@ def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme:
 
 def overlays(arrays: Mapping[str, np.ndarray], side: int = 160) -> dict[str, list[bytes]]:
     """Return PNG pictures by name: the images as the model sees them (``image``), and each Grad-CAM map."""
-    palette = np.array(
-        [unlabel_rgb(c) for c in sample_colorscale("Inferno", np.linspace(0, 1, 256).tolist())]
-    )
     pixels = arrays["pixels"].astype(np.float64)
     pictures = {"image": [_png(p, side) for p in pixels]}
     for name in (n for n in arrays if n.startswith("map/")):
         heat = arrays[name].astype(np.float64)
-        shade = palette[np.clip(np.round(heat * 255), 0, 255).astype(int)]
+        shade = palette("Inferno", 256)[np.clip(np.round(heat * 255), 0, 255).astype(int)]
         weight = 0.25 + 0.45 * heat[..., None]
         grey = pixels.mean(-1, keepdims=True)
         pictures[name.removeprefix("map/")] = [_png(p, side) for p in (1 - weight) * grey + weight * shade]

@@ -5,13 +5,12 @@ import html
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from math import ceil, sqrt
 
 import numpy as np
 
 from fedcore.base.progress import counted
-from fedcore.results.charts.theme import ACCURACY_SCALE, Theme, ticks
+from fedcore.results.charts.theme import ACCURACY_SCALE, Theme, palette, ticks
 
 MAX_ROWS, MAX_CELLS = 200, 2000
 """Maximum of clients and of bubbles in a picture; thousands would take the browser seconds."""
@@ -129,7 +128,7 @@ def thumbnail(shares: np.ndarray) -> str:
 
     measured = ~np.isnan(shares)
     steps = np.where(measured, 100 * shares, 0).round().astype(int).clip(0, 100)
-    colours = np.where(measured[..., None], _scale()[steps], np.array(NO_DATA, dtype=np.uint8))
+    colours = np.where(measured[..., None], palette(ACCURACY_SCALE, 101)[steps], np.array(NO_DATA))
     pixels = min(PIXELS, ceil(ENOUGH / max(shares.shape)))
     picture = Image.fromarray(colours.astype(np.uint8)).resize(
         (pixels * shares.shape[1], pixels * shares.shape[0]), Image.Resampling.NEAREST
@@ -137,14 +136,3 @@ def thumbnail(shares: np.ndarray) -> str:
     out = io.BytesIO()
     picture.save(out, "PNG")
     return f"data:image/png;base64,{base64.b64encode(out.getvalue()).decode()}"
-
-
-@cache
-def _scale() -> np.ndarray:
-    """Return the colours of 0 to 100 %. Shape: (101, 3)."""
-    from plotly.colors import sample_colorscale, unlabel_rgb
-
-    return np.array(
-        [unlabel_rgb(text) for text in sample_colorscale(ACCURACY_SCALE, list(np.linspace(0, 1, 101)))],
-        dtype=np.uint8,
-    )

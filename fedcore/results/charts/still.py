@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from fedcore.results.charts.theme import TOOLBAR, Theme
+from fedcore.results.charts.theme import TOOLBAR
 from fedcore.results.charts.traces import (
     GAP,
     KINDS,
+    PAPER,
     TICK,
     TITLE,
     Axis,
@@ -38,15 +39,8 @@ MAX_HEIGHT = 900.0  # pixels of a row of matrices, which fits onto a page of A4
 MAX_TIPS = 1500  # points of a chart that have a tip; in longer lines, only every n-th
 
 
-def still(
-    figure: go.Figure,
-    width: float,
-    theme: Theme | None = None,
-    name: str = "a figure",
-    aspect: float = MAX_ASPECT,
-) -> Picture:
-    """Lay out a figure for a width in pixels; an error names it."""
-    theme = theme or Theme()
+def still(figure: go.Figure, width: float, name: str = "a figure", aspect: float = MAX_ASPECT) -> Picture:
+    """Lay out a figure of the light theme, which prints, for a width in pixels; an error names it."""
     layout = figure.layout.to_plotly_json()
     traces = [t.to_plotly_json() for t in figure.data if t.visible in (None, True)]
     unknown = {t["type"] for t in traces} - set(KINDS)
@@ -57,7 +51,7 @@ def still(
             "or add the type to fedcore/results/charts/traces.py (KINDS says how)"
         )
     if any(t["type"] == "parcoords" for t in traces):
-        return _parallel(traces[0], layout, width, theme)
+        return _parallel(traces[0], width)
     axes = axes_of(traces, layout)
     bar = layout.get("coloraxis") if any(t["type"] == "heatmap" for t in traces) else None
     lines = _line_numbers(traces)
@@ -66,21 +60,21 @@ def still(
     shapes: list[Shape] = []
     for place, axis in axes.items():
         if place.startswith("x"):
-            shapes += _frame(axis, axes[f"y{place[1:]}"], layout, theme)
+            shapes += _frame(axis, axes[f"y{place[1:]}"], layout)
     points = sum(len(t.get("x", ())) for t in traces if t["type"] == "scatter" and t.get("hovertemplate"))
     tip_step = max(1, ceil(points / MAX_TIPS))
     for number, trace in enumerate(traces):
         x, y = axes[trace.get("xaxis") or "x"], axes[trace.get("yaxis") or "y"]
         if trace["type"] == "heatmap":
             table = sum(t["type"] == "heatmap" for t in traces[:number])
-            shapes += heatmap_shapes(trace, x, y, layout, table, theme)
+            shapes += heatmap_shapes(trace, x, y, layout, table)
         else:
             shapes += scatter_shapes(trace, x, y, lines[number], tip_step)
     shapes += [_annotation(a, axes, (left, right), (bottom, top)) for a in layout.get("annotations", ())]
     if bar:
-        shapes += _colour_bar(bar, right + 14, top, bottom, theme)
+        shapes += _colour_bar(bar, right + 14, top, bottom)
     end = bottom + below
-    shapes += _legend(legend, left if len(legend) == 1 else 8.0, end, theme)
+    shapes += _legend(legend, left if len(legend) == 1 else 8.0, end)
     return Picture(width, end + LEGEND_ROW * len(legend) + 4, shapes)
 
 
@@ -120,7 +114,7 @@ def _place_axes(
     return (left, right), (top + height, top), below
 
 
-def _frame(x: Axis, y: Axis, layout: Mapping[str, Any], theme: Theme) -> list[Shape]:
+def _frame(x: Axis, y: Axis, layout: Mapping[str, Any]) -> list[Shape]:
     """Return background, grid lines, ticks and titles of a panel."""
     (left, right), (bottom, top) = x.pixels, y.pixels
     shapes: list[Shape] = []
@@ -135,20 +129,20 @@ def _frame(x: Axis, y: Axis, layout: Mapping[str, Any], theme: Theme) -> list[Sh
                 lines += [(at, ends[0]), (at, ends[1])] if axis is x else [(ends[0], at), (ends[1], at)]
                 lines.append((float("nan"), float("nan")))
     if lines:
-        shapes.append(Path(lines, theme.grid, width=1))
+        shapes.append(Path(lines, PAPER.grid, width=1))
     angle = x.angle
     anchor: Anchor = "end" if angle else "middle"
     for number, text in x.ticks:
         place = x.place(number) + (3 if angle else 0)
-        shapes.append(Text(place, bottom + GAP + TICK / 2, text, theme.ink, TICK, anchor, angle))
+        shapes.append(Text(place, bottom + GAP + TICK / 2, text, PAPER.ink, TICK, anchor, angle))
     for number, text in y.ticks:
-        shapes.append(Text(left - GAP, y.place(number), text, theme.ink, anchor="end"))
+        shapes.append(Text(left - GAP, y.place(number), text, PAPER.ink, anchor="end"))
     if x.title:
         below = bottom + x.room_below - GAP - TITLE / 2
-        shapes.append(Text((left + right) / 2, below, x.title, theme.faint, TITLE, "middle"))
+        shapes.append(Text((left + right) / 2, below, x.title, PAPER.faint, TITLE, "middle"))
     if y.title:
         beside = left - y.room_beside - 9
-        shapes.append(Text(beside, (top + bottom) / 2, y.title, theme.faint, TITLE, "middle", -90))
+        shapes.append(Text(beside, (top + bottom) / 2, y.title, PAPER.faint, TITLE, "middle", -90))
     return shapes
 
 
@@ -171,7 +165,7 @@ def _annotation(given: Mapping[str, Any], axes: Mapping[str, Axis], across: Poin
     size = float(font.get("size") or TITLE)
     y = place("y", upright) - given.get("yshift", 0)
     y -= size / 2 + 1 if given.get("yanchor") == "bottom" else 0
-    colour = font.get("color") or Theme().ink
+    colour = font.get("color") or PAPER.ink
     bold = "<b>" in given["text"]
     return Text(place("x", across), y, plain(given["text"]), colour, size, "middle", bold=bold)
 
@@ -185,17 +179,17 @@ def _bar_width(bar: Mapping[str, Any]) -> float:
     return 14 + BAR + GAP + widest + GAP + (TITLE + 6 if _bar_title(bar) else 0)
 
 
-def _colour_bar(bar: Mapping[str, Any], left: float, top: float, bottom: float, theme: Theme) -> list[Shape]:
+def _colour_bar(bar: Mapping[str, Any], left: float, top: float, bottom: float) -> list[Shape]:
     share = np.linspace(1, 0, 64)[:, None]
-    rgb = scale_colours(bar["colorscale"], share, theme.no_data)
+    rgb = scale_colours(bar["colorscale"], share)
     shapes: list[Shape] = [Image(left, top, BAR, bottom - top, rgb)]
     low, high = bar["cmin"], bar["cmax"]
     for value, text in round_ticks(low, high):
         y = bottom - (value - low) / (high - low) * (bottom - top)
-        shapes.append(Text(left + BAR + GAP, y, text, theme.faint))
+        shapes.append(Text(left + BAR + GAP, y, text, PAPER.faint))
     if title := _bar_title(bar):
         x = left + _bar_width(bar) - 14 - TITLE / 2 - GAP
-        shapes.append(Text(x, (top + bottom) / 2, title, theme.faint, TITLE, "middle", 90))
+        shapes.append(Text(x, (top + bottom) / 2, title, PAPER.faint, TITLE, "middle", 90))
     return shapes
 
 
@@ -225,7 +219,7 @@ def _legend_rows(
     return [named[i : i + columns] for i in range(0, len(named), columns)]
 
 
-def _legend(rows: Sequence[Sequence[LegendEntry]], left: float, top: float, theme: Theme) -> list[Shape]:
+def _legend(rows: Sequence[Sequence[LegendEntry]], left: float, top: float) -> list[Shape]:
     shapes: list[Shape] = []
     column = max((_entry_width(entry) for row in rows for entry in row), default=0.0)
     for i, row in enumerate(rows):
@@ -236,11 +230,11 @@ def _legend(rows: Sequence[Sequence[LegendEntry]], left: float, top: float, them
                 shapes.append(drawn_line([(x, y), (x + 26, y)], look["line"], line))
             if "markers" in mode:
                 shapes.append(marker(look["marker"], x + 13, y, line))
-            shapes.append(Text(x + LEGEND_KEY, y, text, theme.ink, line=line))
+            shapes.append(Text(x + LEGEND_KEY, y, text, PAPER.ink, line=line))
     return shapes
 
 
-def _parallel(trace: Mapping[str, Any], layout: Mapping[str, Any], width: float, theme: Theme) -> Picture:
+def _parallel(trace: Mapping[str, Any], width: float) -> Picture:
     """Lay out parallel coordinates: an axis per dimension, a line per row in the colour of its last value."""
     pen, dimensions = trace["line"], trace["dimensions"]
     bar = {**pen, "colorbar": pen.get("colorbar")}
@@ -258,7 +252,7 @@ def _parallel(trace: Mapping[str, Any], layout: Mapping[str, Any], width: float,
             axis.ticks = round_ticks(*axis.ends)
         axes.append((left + i * (right - left) / max(1, len(dimensions) - 1), axis, values, dimension))
     share = (np.asarray(pen["color"], dtype=float) - pen["cmin"]) / (pen["cmax"] - pen["cmin"])
-    colours = scale_colours(pen["colorscale"], np.clip(share, 0, 1), theme.no_data)
+    colours = scale_colours(pen["colorscale"], np.clip(share, 0, 1))
     shapes: list[Shape] = []
     for row, colour in enumerate(colours):
         points = [(x, axis.place(values[row])) for x, axis, values, _ in axes]
@@ -267,14 +261,14 @@ def _parallel(trace: Mapping[str, Any], layout: Mapping[str, Any], width: float,
         shapes.append(Path(points, "#{:02x}{:02x}{:02x}".format(*colour), width=1.5, tip=tip))
     for x, axis, _, dimension in axes:
         shapes += [
-            Path([(x, top), (x, top + height)], theme.faint),
-            Text(x, top - 18, plain(dimension["label"]), theme.ink, TITLE, "middle"),
+            Path([(x, top), (x, top + height)], PAPER.faint),
+            Text(x, top - 18, plain(dimension["label"]), PAPER.ink, TITLE, "middle"),
         ]
         for number, text in axis.ticks:
             y, room = axis.place(number), text_width(text) + 2
             shapes += [
-                Box(x - GAP - room, y - HALO / 2 - 1, room, HALO + 2, theme.paper),
-                Text(x - GAP, y, text, theme.ink, anchor="end"),
+                Box(x - GAP - room, y - HALO / 2 - 1, room, HALO + 2, PAPER.paper),
+                Text(x - GAP, y, text, PAPER.ink, anchor="end"),
             ]
-    shapes += _colour_bar(bar, right + 40, top, top + height, theme)
+    shapes += _colour_bar(bar, right + 40, top, top + height)
     return Picture(width, top + height + 16, shapes)

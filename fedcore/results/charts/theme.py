@@ -221,6 +221,14 @@ def colours_at(scale: ColourScale, share: np.ndarray) -> np.ndarray:
     return np.stack([np.interp(share, at, rgb[:, channel]) for channel in range(3)], axis=-1)
 
 
+@cache
+def palette(scale: str, count: int) -> np.ndarray:
+    """Return evenly spaced colours of one of plotly's scales. Shape: (count, 3), 0 to 255."""
+    from plotly.colors import sample_colorscale, unlabel_rgb
+
+    return np.array(list(map(unlabel_rgb, sample_colorscale(scale, np.linspace(0, 1, count).tolist()))))
+
+
 def hover(text: str) -> str:
     """Return a hover text as a template, without the second box in which plotly names the trace."""
     return f"{text}<extra></extra>"

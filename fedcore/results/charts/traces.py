@@ -21,6 +21,8 @@ KINDS = ("scatter", "heatmap", "parcoords")
 A new one gets a function that returns its shapes, such as ``scatter_shapes``, and a branch in
 ``still.still``; it also gets one in ``axes_of`` if an axis has to show more than its ``x`` and ``y``.
 """
+PAPER = Theme()
+"""The light theme, which prints."""
 DASHES = {
     "solid": (),
     "dot": (2, 3),
@@ -31,15 +33,15 @@ DASHES = {
 }
 
 
-def scale_colours(scale: Sequence[Sequence[Any]], share: np.ndarray, no_data: str) -> np.ndarray:
+def scale_colours(scale: Sequence[Sequence[Any]], share: np.ndarray) -> np.ndarray:
     """Return colours from 0 to 255, grey for NaN. Shape: share (...) -> (..., 3)."""
     rgb = colours_at(tuple((p, c) for p, c in scale), np.nan_to_num(share))
-    rgb[np.isnan(share)] = colours_at(((0.0, no_data), (1.0, no_data)), np.zeros(1))[0]
+    rgb[np.isnan(share)] = colours_at(((0.0, PAPER.no_data), (1.0, PAPER.no_data)), np.zeros(1))[0]
     return np.round(255 * rgb).astype(np.uint8)
 
 
 def heatmap_shapes(
-    trace: Mapping[str, Any], x: Axis, y: Axis, layout: Mapping[str, Any], table: int, theme: Theme
+    trace: Mapping[str, Any], x: Axis, y: Axis, layout: Mapping[str, Any], table: int
 ) -> list[Shape]:
     """Return a box per cell with its tip; where cells touch, there are too many, and it is one image."""
     values = np.asarray(trace["z"], dtype=float)
@@ -47,7 +49,7 @@ def heatmap_shapes(
         return []
     bar = layout["coloraxis"]
     share = np.clip((values - bar["cmin"]) / (bar["cmax"] - bar["cmin"]), 0, 1)
-    colours = scale_colours(bar["colorscale"], share, theme.no_data)
+    colours = scale_colours(bar["colorscale"], share)
     if not trace["xgap"]:
         (left, right), (bottom, top) = x.pixels, y.pixels
         return [Image(left, top, right - left, bottom - top, colours, table)]
