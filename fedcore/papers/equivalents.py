@@ -54,8 +54,8 @@ def parts_of_mean(value: PublishedValue) -> tuple[PublishedValue, ...]:
     rule = next((rule for rule in rules if rule.is_about(value)), None)
     if rule is None:
         return ()
-    changed: dict[str, Any] = dict(rule.parts)
-    return tuple(replace(value, dataset=name, **changed) for name in rule.over)
+    setting, metric = rule.parts.get("setting", value.setting), rule.parts.get("metric", value.metric)
+    return tuple(replace(value, dataset=name, setting=setting, metric=metric) for name in rule.over)
 
 
 @library.cached
