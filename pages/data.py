@@ -1,6 +1,7 @@
 """The page Data & models: data sets, cached encodings, checkpoints of finished runs, backbones."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import streamlit as st
 
@@ -105,7 +106,7 @@ def checkpoints() -> None:
     )
     store = session.store()
     left, right = st.columns([2, 1])
-    options = {"default": "all", "required": True, "format_func": KEEP.__getitem__}
+    options: dict[str, Any] = {"default": "all", "required": True, "format_func": KEEP.__getitem__}
     keep = left.segmented_control("Keep", list(KEEP), key="checkpoints_keep", **options)
     quota = right.number_input(
         "Quota of all files (GB)",

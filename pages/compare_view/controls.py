@@ -187,10 +187,11 @@ def draw(store: Store, experiments: Sequence[ExperimentRow]) -> ShownComparison:
         if error.field != "where":
             raise
         shown, where, problem = comparison(*asked, ""), "", error
+    metrics: Sequence[Metric] = available_metrics(shown) or ["personal"]
     metric: Metric = session.choose(
         places[1].selectbox,
         "Compare by",
-        {m: METRICS[m].title for m in available_metrics(shown) or ("personal",)},
+        {m: METRICS[m].title for m in metrics},
         "by",
         help="The metric of the order, differences, costs and sweeps. The summary shows every metric.",
     )

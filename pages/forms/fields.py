@@ -422,8 +422,9 @@ def _values(path: str, label: str, info: FieldInfo | None, start: list[Any], key
     options = () if info is None else inputs.options_of(info)
     if options:
         chosen, texts = [v for v in start if v in options], {v: value_text(path, v) for v in options}
-        empty = {"placeholder": "Choose values"}
-        return st.multiselect(label, options, chosen, texts.__getitem__, key=key, help=help_, **empty)
+        return st.multiselect(
+            label, options, chosen, texts.__getitem__, key=key, help=help_, placeholder="Choose values"
+        )
     default = "" if info is None else f"; default {value_text(path, inputs.default_of(info))}"
     text = st.text_input(
         label,

@@ -98,11 +98,15 @@ def confirm_stop(stoppable: list[RunRow]) -> None:
     st.caption("Finished rounds are kept and stopped runs can be resumed; the current round is discarded.")
     with st.container(horizontal=True):
         # a callback runs even if a rerun of the page closes the dialog at this moment
-        text, stop = f"Stop {counted(len(chosen), 'run')}", session.store().runs.stop
-        if st.button(text, type="primary", disabled=not chosen, on_click=stop, args=(chosen,)):
+        text = f"Stop {counted(len(chosen), 'run')}"
+        if st.button(text, type="primary", disabled=not chosen, on_click=_stop, args=(chosen,)):
             st.rerun()
         if st.button("Cancel", key="live_stop_cancelled"):
             st.rerun()
+
+
+def _stop(runs: list[int]) -> None:
+    session.store().runs.stop(runs)
 
 
 def stop_offers(stoppable: list[RunRow]) -> dict[str, list[RunRow]]:
@@ -241,7 +245,8 @@ def follow_search(experiment: int, drawn: ShownSearch) -> None:
 def state_of_search(experiment: ExperimentRow) -> ShownSearch:
     """Return the state from which the page above the search is drawn."""
     tuning = experiment.config.tuning
-    return button_flags(experiment), tuning and tuning.final, waits_for(experiment)
+    final = None if tuning is None else tuning.final
+    return button_flags(experiment), final, waits_for(experiment)
 
 
 def waits_for(experiment: ExperimentRow) -> str | None:

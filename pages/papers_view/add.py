@@ -177,8 +177,9 @@ def _source() -> tuple[dict[str, object], str]:
     """Draw the fields that identify the source; return those of its ``paper.toml``, and its key."""
     st.subheader("Source", anchor=False)
     added = {p.key: p for p in library.papers().values() if not p.ships}
-    titles = {NEW: "a new paper"} | {key: paper.title for key, paper in added.items()}
-    chosen = added and st.selectbox("Add to", list(titles), key="add_to", format_func=titles.__getitem__)
+    titles, chosen = {NEW: "a new paper"} | {key: paper.title for key, paper in added.items()}, NEW
+    if added:
+        chosen = st.selectbox("Add to", list(titles), key="add_to", format_func=titles.__getitem__)
     if chosen:
         paper = added[chosen]
         internal = {"key", "folder", "tables", "settings"}

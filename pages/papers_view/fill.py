@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass, replace
+from typing import Any
 
 import streamlit as st
 
@@ -217,7 +218,7 @@ def _offer(key: str, cells: Sequence[TableCell], snapshot: Snapshot) -> None:
     most = max(len(c.source.experiment.seeds) for c in cells if c.source is not None)
     seeds, titles = most, {n: f"first {n}" for n in range(1, most)} | {most: f"all {most}"}
     if most > 1:
-        options = {"default": most, "required": True, "format_func": titles.__getitem__}
+        options: dict[str, Any] = {"default": most, "required": True, "format_func": titles.__getitem__}
         seeds = st.segmented_control("Seeds", list(titles), key="papers_seeds", **options)
     every = fillings(cells, snapshot.available, seeds)
     lacks = dict.fromkeys(lack for f in every for lack in f.lacks if lack.kind == "data")

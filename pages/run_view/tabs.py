@@ -268,8 +268,8 @@ def evidence(run: RunRow) -> None:
         labels, predicted = arrays["label"].tolist(), arrays["predicted"].tolist()
         pictures, shown = analyses.overlays(arrays), 2 if session.is_narrow() else 8
         for first in range(0, len(labels), shown):  # the image as the model sees it, then a map per score
-            images = range(first, min(first + shown, len(labels)))
-            for column, i in zip(st.columns(shown, wrap=False), images, strict=False):
+            beside = range(first, min(first + shown, len(labels)))
+            for column, i in zip(st.columns(shown, wrap=False), beside, strict=False):
                 with column:
                     right = predicted[i] == labels[i]
                     guess, true = (shortened(classes[c], CLASS_NAME) for c in (predicted[i], labels[i]))

@@ -144,7 +144,8 @@ def colour_choice(methods: Iterable[str]) -> None:
         method = st.selectbox("Colour of", names, format_func=registry.title, key="colour_of", width=200)
         now = session.theme().colour(method)
         key = f"colour_{method}_{now}"  # another widget once the colour is another
-        change = {"on_change": session.set_colour, "args": (method, key)}
-        st.color_picker("Its colour", now, key, width="content", **change)
+        st.color_picker(
+            "Its colour", now, key, on_change=session.set_colour, args=(method, key), width="content"
+        )
         if st.session_state.get(session.COLOURS):
             st.button("Usual colours", key="colours_reset", on_click=session.reset_colours)

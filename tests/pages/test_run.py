@@ -12,6 +12,7 @@ from fedcore.store import Recorder, RunRow, Store
 from fedcore.store.database import writing
 from fedcore.store.writer import set_config
 from tests.support import fill
+from tests.support.jobs import wait_for
 from tests.support.web.live import charts
 from tests.support.web.pages import Opened, button, html, keep_checkpoint
 
@@ -56,7 +57,9 @@ def test_a_failed_run_says_why_and_what_can_be_done(open_page: Opened, filled: P
 def test_a_failed_run_with_a_damaged_config_still_has_its_record(open_page: Opened, filled: Path) -> None:
     run = of_state(filled, "failed").id
     fill.alter(filled, f"UPDATE runs SET config='{{}}' WHERE id={run}")
-    app = open_page("run", id=str(run), run_tab="Log and files")
+    link = {"id": str(run), "run_tab": "Log and files"}
+    wait_for(lambda: len(open_page("run", **link).error) == 2)  # the database is checked beside the page
+    app = open_page("run", **link)
     damaged, failed = (error.value for error in app.error)
     assert "its config, names or models differ" in damaged and "CUDA out of memory" in failed
     assert {"Clone", "Restart"} <= set(labels(app)) and len(app.metric) == 5
