@@ -82,8 +82,8 @@ def method_fields(data: Mapping[str, object], key: str, errors: FieldErrors) -> 
         add_file()
     unchanged = registry.unchanged_by_tf32("arithmetic")
     if plain := [e for e in entries if e.name in unchanged and e.config.get("arithmetic", "fp32") == "fp32"]:
-        titles = first_few([e.label or registry.title(e.name) for e in plain], 4)
-        inputs.offer_tf32(f"train {titles}", f"{key}.train_tf32", drafts.train_in_tf32, plain)
+        named = first_few([e.label or registry.title(e.name) for e in plain], 4)
+        inputs.offer_tf32(f"train {named}", f"{key}.train_tf32", drafts.train_in_tf32, plain)
     return [entry.content() for entry in entries]
 
 
