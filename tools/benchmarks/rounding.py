@@ -111,12 +111,12 @@ def trained(
     server = Server(setup.method, setup.federation, rounds, evaluate_every=rounds)
     server.run_state.done = 0  # without the evaluation before training
     *_, last = (event for event in all_rounds(server) if isinstance(event, RoundFinished))
-    federation, models = setup.federation, setup.method.models(server.state).clients
-    clients = len(federation.problem.clients)
+    federation, clients = setup.federation, torch.arange(len(setup.federation.problem.clients))
+    models = setup.method.models(server.state).of(clients)
     x = federation.pool.x(federation.test.flat.unique()[:MOST_SAMPLES])
     with torch.no_grad():
-        head = setup.method.head(models, federation.local_data(torch.arange(clients)))
-        return setup.method.logits(models, head, x.expand(clients, *x.shape)), last.cells
+        head = setup.method.head(models, federation.local_data(clients))
+        return setup.method.logits(models, head, x.expand(len(clients), *x.shape)), last.cells
 
 
 if __name__ == "__main__":
