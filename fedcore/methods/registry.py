@@ -1,5 +1,6 @@
 """Methods register by name with the decorator ``@method``: those of this package, and those of the user."""
 
+import csv
 import importlib
 import os
 import sys
@@ -15,7 +16,7 @@ from pydantic_core import ErrorDetails
 
 from fedcore.base import consent
 from fedcore.base.errors import FedLensError, did_you_mean
-from fedcore.base.files import user_path
+from fedcore.base.files import ASSETS, user_path
 from fedcore.base.presentation import built_in
 from fedcore.base.progress import shortened
 from fedcore.methods import declarations
@@ -38,6 +39,8 @@ PLAIN = {
     "missing": "is missing",
 }
 """Our words for pydantic's errors, by the beginning of their type."""
+ROUNDING = ASSETS / "rounding.csv"
+"""What TF32 and bf16 change in each method, as ``tools.benchmarks.rounding`` has measured it."""
 LONGEST_VALUE = 60
 """Characters of a refused value that an error repeats."""
 _METHODS: dict[str, type[Method]] = {}
@@ -90,6 +93,18 @@ def load_agreed(path: str | Path, sha256: str | None = None) -> list[str]:
         NotAgreed: when the user has not agreed to run the file as it is now.
     """
     return _run(*consent.agreed(path, sha256))
+
+
+@cache
+def unchanged_by_tf32(field: str) -> frozenset[str]:
+    """Return the methods in which TF32 changed no count of correct predictions in the demonstration.
+
+    Args:
+        field: ``arithmetic`` of local training, or ``precision`` of the image encoder.
+    """
+    with ROUNDING.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if (row["field"], row["value"]) == (field, "tf32")]
+    return frozenset(row["method"] for row in rows if row["counts_changed"] == "0")
 
 
 def forget_received() -> None:

@@ -38,7 +38,7 @@ from fedcore.results.comparison import Comparison, compare
 from fedcore.results.metrics import Metric, Rule
 from fedcore.results.progress import budget_note
 from fedcore.results.rows import ComparisonRow
-from fedcore.results.settings import NO_EVIDENCE, setting_keys, setting_title
+from fedcore.results.settings import NO_EVIDENCE, is_same_everywhere, setting_keys, setting_title
 from fedcore.results.statistics import (
     LEVEL,
     MIN_PAIRS,
@@ -180,10 +180,9 @@ class Board:
 
 def board_settings(store: Store, runs: Sequence[RunRow | FinishedRun]) -> list[BoardSetting]:
     """Return the settings of some finished runs, the one with the most runs first; means over data last."""
-    stored = store.runs.configs([r.id for r in runs], skip_damaged=True)
-    configs = {i: config for i, config in stored.items() if not is_draw(config)}
+    configs = {i: config for i, config in _configs(store, runs).items() if not is_draw(config)}
     keys = setting_keys(store, runs, configs)
-    experiment = {r.id: r.experiment_id for r in runs}
+    members = group_by((r for r in runs if r.id in keys), lambda r: keys[r.id])  # also what does not train
     trained = {i: c for i, c in configs.items() if c.rounds > 0}
     found = group_by(trained, lambda i: (keys[i], configs[i].rounds, configs[i].participation))
     titles = group_by(found, lambda k: (setting_title(configs[found[k][0]]), k[1], k[2]))
@@ -193,8 +192,7 @@ def board_settings(store: Store, runs: Sequence[RunRow | FinishedRun]) -> list[B
         extra = f", {100 * share:.3g} % of the clients" if share < 1 else ""
         suffix = f" [{key[:4]}]" if len(titles[title, rounds, share]) > 1 else ""
         name = f"{title} · {rounds} round{'s' * (rounds != 1)}{extra}{suffix}"
-        in_setting = [i for i, other in keys.items() if other == key]  # also those that do not train
-        numbers = tuple(sorted({experiment[i] for i in in_setting}))
+        numbers = tuple(sorted({r.experiment_id for r in members[key]}))
         settings.append(BoardSetting(key, rounds, share, name, numbers))
 
     def protocol_of(setting: BoardSetting) -> tuple[int, float, str]:
@@ -209,6 +207,16 @@ def board_settings(store: Store, runs: Sequence[RunRow | FinishedRun]) -> list[B
             name = f"{title} · {protocol}{mark}"
             settings.append(BoardSetting(key, rounds, share, name, numbers, tuple(parts)))
     return settings
+
+
+def _configs(store: Store, runs: Sequence[RunRow | FinishedRun]) -> dict[int, RunConfig]:
+    """Return the configs of runs that can be read; those that differ in seed or domain only share one."""
+    groups = group_by(runs, lambda r: (r.group_hash, r.held_out is None)).values()
+    firsts = store.runs.configs([group[0].id for group in groups], skip_damaged=True)
+    alike = {i for i, config in firsts.items() if is_same_everywhere(config)}
+    others = [r.id for group in groups for r in group[1:] if group[0].id not in alike]
+    shared = {r.id: firsts[group[0].id] for group in groups for r in group if group[0].id in alike}
+    return firsts | shared | store.runs.configs(others, skip_damaged=True)
 
 
 def board(

@@ -174,15 +174,17 @@ def setting_keys(
     for run in runs:
         if (config := configs.get(run.id)) is None:
             continue
-        others = {other.name for other in config.transfer} - _EMBEDDED
-        if not _is_embedded(config) or others or _is_own_encoder(config):
-            keys[run.id] = setting_key(config, store.runs.environment(run.id))
-            continue
-        stored = run.group_hash, config.held_out is None
-        if stored not in cached:
+        stored = run.group_hash, run.held_out is None
+        if stored not in cached and is_same_everywhere(config):
             cached[stored] = setting_key(config)
-        keys[run.id] = cached[stored]
+        keys[run.id] = cached.get(stored) or setting_key(config, store.runs.environment(run.id))
     return keys
+
+
+def is_same_everywhere(config: RunConfig) -> bool:
+    """Return whether a config alone tells which data and encoder its runs had."""
+    others = {other.name for other in config.transfer} - _EMBEDDED
+    return _is_embedded(config) and not others and not _is_own_encoder(config)
 
 
 def distinct_titles(settings: Mapping[str, RunConfig]) -> dict[str, str]:

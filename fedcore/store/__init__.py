@@ -87,3 +87,7 @@ class Store:
     def prepare(self) -> str:
         """Create the database if there is none; call it once before any read (see ``preparing.prepare``)."""
         return prepare(self.path)
+
+    def __repr__(self) -> str:
+        """Return a text by which the caches of pages tell databases apart."""
+        return f"Store({str(self.path)!r})"

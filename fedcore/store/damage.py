@@ -26,19 +26,23 @@ MOST = 20
 """Maximum number of findings of one kind that are listed."""
 
 
-def findings(connection: sqlite3.Connection, experiment_ids: Iterable[int] | None = None) -> list[str]:
+def findings(
+    connection: sqlite3.Connection,
+    experiment_ids: Iterable[int] | None = None,
+    tables: Sequence[str] = (),
+) -> list[str]:
     """Return one line for each damage in an open database; an empty list if nothing has changed.
 
     Args:
-        experiment_ids: experiments whose runs are compared with their digests; default: all. The structure
-            of the file is always checked completely.
+        experiment_ids: experiments whose runs are compared with their digests; default: all.
+        tables: those whose structure is checked; default: that of the whole file.
 
     Raises:
         sqlite3.Error: if the machine failed, so that nothing is known about the content.
     """
     found: list[str] = []
     try:
-        found += structure(connection)
+        found += structure(connection, tables)
         found = found or [f"the definition of {name} has changed" for name in changed(connection)]
         if not found:  # otherwise reading rows may fail
             rows = connection.execute("SELECT id, experiment_id FROM runs ORDER BY id").fetchall()
@@ -53,12 +57,15 @@ def findings(connection: sqlite3.Connection, experiment_ids: Iterable[int] | Non
     return found
 
 
-def structure(connection: sqlite3.Connection) -> list[str]:
-    """Return one line for each damage of the file's structure."""
-    lines = [row[0] for row in connection.execute(f"PRAGMA integrity_check({MOST})")]
-    if lines != ["ok"]:
+def structure(connection: sqlite3.Connection, tables: Sequence[str] = ()) -> list[str]:
+    """Return one line for each damage of the file's structure, or of some tables with their indexes."""
+    places = [f"({name})" for name in tables] or [""]
+    checks = [f"PRAGMA integrity_check{place or f'({MOST})'}" for place in places]
+    lines = [row[0] for check in checks for row in connection.execute(check) if row[0] != "ok"]
+    if lines:
         return [" ".join(str(line).split()) for line in lines]
-    broken = connection.execute("PRAGMA foreign_key_check").fetchmany(MOST)
+    checks = [f"PRAGMA foreign_key_check{place}" for place in places]
+    broken = [row for check in checks for row in connection.execute(check).fetchmany(MOST)]
     return [f"{row[0]}: row {row[1]} refers to a row of {row[2]} that does not exist" for row in broken]
 
 
@@ -237,12 +244,12 @@ def rounds_without(connection: sqlite3.Connection, run_id: int) -> list[int]:
 class Integrity(Queries):
     """Checks that a store still holds what was recorded (``Store.integrity``)."""
 
-    def findings(self, experiment_ids: Iterable[int] | None = None) -> list[str]:
+    def findings(self, experiment_ids: Iterable[int] | None = None, tables: Sequence[str] = ()) -> list[str]:
         """Return one line for each damage (see ``damage.findings``)."""
         with self._file.reading() as connection:
             if not connection.in_transaction:
                 connection.execute("BEGIN")  # a run may be recording, or deleting rounds to resume
-            return findings(connection, experiment_ids)
+            return findings(connection, experiment_ids, tables)
 
     def require(self, experiment_ids: Iterable[int], consequence: str = "nothing is exported") -> None:
         """Refuse damaged experiments; those checked in this snapshot are not checked again."""
@@ -263,11 +270,13 @@ class Integrity(Queries):
             raise FedLensError(said, "db")
 
     def warning(self, experiment_ids: Iterable[int] | None = None) -> str:
-        """Check the database, or some experiments, now; returns a warning to show beside their numbers.
+        """Check the database, or what a list of some experiments shows; returns a warning to print beside it.
 
-        It is empty if there is no damage.
+        It is empty if there is no damage. Digests show what other tables have lost of these experiments, so
+        that a list does not read the whole file.
         """
-        return self._sentence(self.findings(experiment_ids))
+        tables = () if experiment_ids is None else ("experiments", "runs", "digests")
+        return self._sentence(self.findings(experiment_ids, tables))
 
     def watched(self) -> str:
         """Return the warning of the last check, and start another in the background if one is due.

@@ -152,6 +152,7 @@ class FinishedRun(NamedTuple):
     id: int
     experiment_id: int
     group_hash: str
+    held_out: str | None
 
 
 class Runs(Queries):

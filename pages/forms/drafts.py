@@ -213,6 +213,12 @@ def reset(entry: MethodDraft) -> None:
     entry.config, entry.version = {}, entry.version + 1
 
 
+def train_in_tf32(entries: Iterable[MethodDraft]) -> None:
+    """Callback: compute the local training of some methods in TF32."""
+    for entry in entries:
+        entry.config, entry.version = {**entry.config, "arithmetic": "tf32"}, entry.version + 1
+
+
 def add_variant(entry: MethodDraft) -> None:
     """Callback: add a variant of a method below it."""
     content = form()

@@ -29,7 +29,7 @@ from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.data import catalog
 from fedcore.data.images import EMBEDDINGS, GIVEN
 from fedcore.data.readers.embeddings import class_file
-from fedcore.methods import class_texts
+from fedcore.methods import class_texts, registry
 from fedcore.methods.hyperparameters import FROM_TEXTS, LEARNED_PROMPT
 from fedcore.papers import experiments
 from pages.forms import dataset, drafts, inputs
@@ -161,6 +161,10 @@ def backbone_fields(
             values["precision"] = inputs.field_widget(
                 "backbone.precision", fields["precision"], draft.precision, f"{key}.precision"
             )
+        chosen = {entry.name for entry in drafts.form().methods}
+        if values["precision"] == "fp32" and chosen <= registry.unchanged_by_tf32("precision"):
+            what, take = "encode the images of these methods", {f"{key}.precision": "tf32"}
+            inputs.offer_tf32(what, f"{key}.encode_tf32", st.session_state.update, take)
     errors.place_row(f"backbone.{name}" for name in BackboneConfig.model_fields)
     return values
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
+from fedcore.base import devices
 from fedcore.base.errors import FedLensError
 from fedcore.config import BackboneConfig, DataConfig, Experiment, PartitionConfig, TuningConfig
 from fedcore.config.field_names import field_phrase, field_title, value_text
@@ -27,6 +28,8 @@ _NAME = re.compile(
     r"(?<![\w./`'\"-])(?:(?:data|partition|backbone)\.)?[a-z]+(?:_[a-z0-9]+)*(?![\w/`'\"-]|\.\w)"
 )
 """Matches a word that may be a field's name: no part of a path, of quoted text or of a command."""
+TF32_SINCE = 8, 0
+"""Compute capability from which on a GPU multiplies in TF32."""
 COLUMNS = 3
 Row = tuple[Sequence[str], int | Sequence[int]]
 """Names of fields side by side, and the number of columns or their widths."""
@@ -263,6 +266,16 @@ def choose(label: str, titles: Mapping[str, str], current: str, key: str, help_:
         key=key,
         help=help_,
     )
+
+
+def offer_tf32(what: str, key: str, take: Callable[..., None], *args: object) -> None:
+    """Offer to compute something in TF32, if a GPU of this machine has it; the button calls ``take``."""
+    gpu = next((d.name for d in devices.list_devices() if d.capability >= TF32_SINCE), None)
+    if gpu is not None:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            text = f"{gpu} can {what} in TF32: faster, with as many correct predictions in the demonstration."
+            st.caption(markup.md(text), width="content")
+            st.button("Use TF32", key, on_click=take, args=args, type="tertiary", icon=":material/speed:")
 
 
 def help_text(path: str, info: FieldInfo) -> str:

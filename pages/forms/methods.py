@@ -14,7 +14,7 @@ import streamlit as st
 from fedcore.base import consent
 from fedcore.base.errors import FedLensError
 from fedcore.base.files import ASSETS, PROJECT
-from fedcore.base.progress import counted, defer_slow_work
+from fedcore.base.progress import counted, defer_slow_work, first_few
 from fedcore.clip.specs import spoken
 from fedcore.config.field_names import field_phrase, field_title, value_text
 from fedcore.data import catalog, descriptions
@@ -80,6 +80,10 @@ def method_fields(data: Mapping[str, object], key: str, errors: FieldErrors) -> 
     with st.container(horizontal=True, vertical_alignment="center"):
         st.caption("Click a name to set its hyper-parameters; \\* differs from the paper.", width="content")
         add_file()
+    unchanged = registry.unchanged_by_tf32("arithmetic")
+    if plain := [e for e in entries if e.name in unchanged and e.config.get("arithmetic", "fp32") == "fp32"]:
+        named = first_few([e.label or registry.title(e.name) for e in plain], 4)
+        inputs.offer_tf32(f"train {named}", f"{key}.train_tf32", drafts.train_in_tf32, plain)
     return [entry.content() for entry in entries]
 
 

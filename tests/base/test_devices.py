@@ -1,6 +1,7 @@
 """What this process may use of the machine, and what the machine is doing."""
 
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -291,11 +292,14 @@ def test_loads_are_recorded_every_few_seconds_for_an_hour(tmp_path, monkeypatch)
     devices.sample_loads()
     ((first, loads),) = devices.recorded_loads()
     assert first >= now and [*loads] == [d.name for d in devices.list_devices()]
-    file = tmp_path / "state" / devices.LOADS
+    file, ended = (tmp_path / "state" / name for name in (devices.LOADS, "load-a-container.json"))
+    ended.touch()
+    os.utime(ended, (0, now - devices.KEPT_SECONDS - 1))
     file.write_text(json.dumps([(now - devices.KEPT_SECONDS - 1, loads), (now - 60, loads)]))
     monkeypatch.setattr(devices, "_next_sample", 0.0)
     devices.sample_loads()
     assert [round(when - now) < 0 for when, _ in devices.recorded_loads()] == [True, False], "an hour is kept"
+    assert file.exists() and not ended.exists()
     for damaged in ("{", "null", "[1]", '{"a": 1}', "[[1, 2]]"):
         file.write_text(damaged)
         assert devices.recorded_loads() == [], damaged

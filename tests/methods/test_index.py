@@ -1,5 +1,6 @@
 """The index of methods says what their classes say, and spares loading them."""
 
+import csv
 import importlib
 import json
 import pkgutil
@@ -54,6 +55,19 @@ def test_the_index_names_every_method_with_its_title_and_module() -> None:
     classes = {n: cls for n, cls in registry.load_all().items() if cls.__module__.startswith("fedcore.")}
     found = {name: (cls.about.title, cls.__module__) for name, cls in classes.items()}
     assert found == {name: (listed.title, listed.module) for name, listed in built_in().items()}
+
+
+def test_the_table_of_rounding_names_methods_and_what_they_compute() -> None:
+    with registry.ROUNDING.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len({(r["method"], r["field"], r["value"]) for r in rows})
+    for row in rows:
+        method = registry.get(row["method"])
+        assert row["method"] in built_in() and row["value"] in ("tf32", "bf16")
+        assert row["field"] == "precision" or (row["field"] == "arithmetic" and method.trains)
+        assert (row["counts_changed"] == "0") == (row["count_change"] == "0")
+    unchanged = registry.unchanged_by_tf32("arithmetic")
+    assert "fedot" in unchanged and "sdfed" not in unchanged
 
 
 def test_a_launch_runs_no_file_of_another_method(

@@ -285,3 +285,8 @@ def test_default_place(monkeypatch, tmp_path):
     monkeypatch.setenv("FEDLENS_DB", str(tmp_path / "mine.db"))
     assert database.resolve(None) == tmp_path / "mine.db"
     assert Store(tmp_path / "mine.db").artifacts == tmp_path / "artifacts"
+
+
+def test_stores_of_one_database_are_one_for_the_caches_of_pages(tmp_path: Path) -> None:
+    first, again, other = (repr(Store(tmp_path / name)) for name in ("a.db", "a.db", "b.db"))
+    assert first == again != other

@@ -1,7 +1,11 @@
-"""Measure how far bf16 and TF32 in local training move the logits and counts of the demonstration.
+"""Measure how far bf16 and TF32 move the logits and counts of the demonstration, for every method.
 
-python -m tools.benchmarks.rounding                     # the models after three rounds
+python -m tools.benchmarks.rounding                     # every method after three rounds
 python -m tools.benchmarks.rounding fedalign sdfed --rounds 10
+python -m tools.benchmarks.rounding --kind tf32 --write # also into the table that New reads
+
+``arithmetic`` is of local training, ``precision`` of the frozen image encoder. Methods outside of the
+demonstration have their papers' values there, and its learning rate where theirs suits full-size models only.
 
 A CPU has no TF32. Here the factors of each product and convolution, forward and backward, are rounded to its
 ten bits of mantissa, which is what a GPU does before it adds in single precision.
@@ -14,18 +18,23 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
+import pandas as pd
 import torch
 import typer
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedcore.base import devices
 from fedcore.base.events import RoundFinished
+from fedcore.base.presentation import built_in
 from fedcore.base.progress import result_of
-from fedcore.config import RunConfig
+from fedcore.clip import encodings
+from fedcore.config import RunConfig, parse
 from fedcore.engine.plan import plan
 from fedcore.engine.round import all_rounds
 from fedcore.engine.server import Server
 from fedcore.engine.train import set_up_again
+from fedcore.methods.base import MINI_RATE
+from fedcore.methods.registry import ROUNDING
 from fedcore.papers.experiments import preset
 
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "convolution", "convolution_backward"}
@@ -53,40 +62,61 @@ def rounded(value: Any) -> Any:
 
 
 def main(
-    methods: Annotated[list[str] | None, typer.Argument(help="all of the demonstration unless given")] = None,
+    methods: Annotated[list[str] | None, typer.Argument(help="all methods unless given")] = None,
     rounds: int = 3,
+    kind: list[str] = ["tf32", "bf16"],  # noqa: B006 - typer's way
+    write: bool = False,
 ) -> None:
-    """Print the largest change of any logit and of any count of correct predictions, by method."""
+    """Print the largest change of any logit, and how many counts of correct predictions change, by method."""
     torch.set_num_threads(1)
-    devices.tf32 = lambda wanted: Tf32() if wanted else nullcontext()  # type: ignore[assignment]
+    for module in (devices, encodings):
+        module.tf32 = lambda wanted: Tf32() if wanted else nullcontext()  # type: ignore[assignment]
     with tempfile.TemporaryDirectory() as folder:
-        for run in {r.method.name: r for r in plan(preset("demo")).runs if r.method.name}.values():
-            if methods and run.method.name not in methods:
-                continue
-            exact, cells = trained(run, "fp32", rounds, Path(folder))
-            for kind in ("tf32", "bf16"):
-                logits, others = trained(run, kind, rounds, Path(folder))
-                counts = [abs(a.correct - b.correct) for a, b in zip(cells, others, strict=True)]
-                print(
-                    f"{run.method.name:12} {kind}: logits of up to {exact.abs().max():.3g} change by at most "
-                    f"{(logits - exact).abs().max():.2g}; counts by at most {max(counts)} "
-                    f"({sum(c > 0 for c in counts)} of {len(counts)} change)",
-                    flush=True,
-                )
+        for name in methods or built_in():
+            run, there = run_of(name), pd.read_csv(ROUNDING, dtype=str)
+            exact, cells = trained(run, rounds, Path(folder))
+            rows = []
+            for field in ("arithmetic", "precision") if "arithmetic" in run.method.config else ("precision",):
+                for value in kind:
+                    logits, others = trained(run, rounds, Path(folder), **{field: value})
+                    counts = [abs(a.correct - b.correct) for a, b in zip(cells, others, strict=True)]
+                    largest = f"{exact.abs().max():.3g}", f"{(logits - exact).abs().max():.2g}", max(counts)
+                    rows.append((name, field, value, *largest, sum(c > 0 for c in counts), len(counts)))
+                    print(*rows[-1], sep=",", flush=True)
+            if write:
+                table = pd.concat([there, pd.DataFrame(rows, columns=there.columns)])
+                table.drop_duplicates(["method", "field", "value"], keep="last").to_csv(ROUNDING, index=False)
 
 
-def trained(run: RunConfig, kind: str, rounds: int, folder: Path) -> tuple[torch.Tensor, tuple[Any, ...]]:
+def run_of(name: str) -> RunConfig:
+    """Return a run of a method as in the demonstration."""
+    demo = preset("demo").model_dump(mode="json", exclude_none=True)
+    entry = next((m for m in demo["methods"] if m["name"] == name), {"name": name})
+    made = plan(parse({**demo, "methods": [entry]}))
+    if any(f"Set lr = {MINI_RATE:g}," in warning for warning in made.warnings):
+        made = plan(parse({**demo, "methods": [{"name": name, "config": {"lr": MINI_RATE}}]}))
+    return made.runs[0]
+
+
+def trained(
+    run: RunConfig, rounds: int, folder: Path, arithmetic: str = "", precision: str = "fp32"
+) -> tuple[torch.Tensor, tuple[Any, ...]]:
     """Train a run, and return the logits of all clients' models and the cells of its last round."""
-    method = run.method.model_copy(update={"config": {**run.method.config, "arithmetic": kind}})
-    setup = result_of(set_up_again(run.model_copy(update={"method": method}), folder, "cpu"))
-    server = Server(setup.method, setup.federation, rounds)
+    config = run.method.config | ({"arithmetic": arithmetic} if arithmetic else {})
+    parts = {
+        "method": run.method.model_copy(update={"config": config}),
+        "backbone": run.backbone.model_copy(update={"precision": precision}),
+    }
+    setup = result_of(set_up_again(run.model_copy(update=parts), folder, "cpu"))
+    server = Server(setup.method, setup.federation, rounds, evaluate_every=rounds)
+    server.run_state.done = 0  # without the evaluation before training
     *_, last = (event for event in all_rounds(server) if isinstance(event, RoundFinished))
-    federation, models = setup.federation, setup.method.models(server.state).clients
-    clients = len(federation.problem.clients)
+    federation, clients = setup.federation, torch.arange(len(setup.federation.problem.clients))
+    models = setup.method.models(server.state).of(clients)
     x = federation.pool.x(federation.test.flat.unique()[:MOST_SAMPLES])
     with torch.no_grad():
-        head = setup.method.head(models, federation.local_data(torch.arange(clients)))
-        return setup.method.logits(models, head, x.expand(clients, *x.shape)), last.cells
+        head = setup.method.head(models, federation.local_data(clients))
+        return setup.method.logits(models, head, x.expand(len(clients), *x.shape)), last.cells
 
 
 if __name__ == "__main__":

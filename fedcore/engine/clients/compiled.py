@@ -40,10 +40,13 @@ def ready(method: Method, shape: tuple[int, int], phase: Phase) -> Phase:
             return phase(params, const, batch)
         try:
             step = compiled(params, const, batch)
-        except TorchDynamoException as fault:
+        except RuntimeError as fault:
             cause = getattr(fault, "inner_exception", fault)
-            if is_gpu_memory(cause):  # fewer clients are trained at once
+            if is_gpu_memory(cause):  # fewer are trained at once; these graphs need not stay
+                torch.compiler.reset()
                 raise cause from None
+            if not isinstance(fault, TorchDynamoException):
+                raise
             why = first_line(cause)
             message = f"its training step cannot be compiled here ({why}); set compiled = false"
             raise FedLensError(message, "compiled") from fault

@@ -38,24 +38,50 @@ def test_compiled_steps_have_the_same_numbers_and_only_those_of_full_batches_are
     assert known[3] == known[2], "batches of one sample are not full"
 
 
-def test_constants_of_every_shape_are_compiled_however_many_there_are(monkeypatch):
+@pytest.fixture
+def step(monkeypatch):
+    """Takes a compiled step with constants of some length, for a compiler."""
+
+    def phase(params, const, batch):
+        return Step({("w",): (params["w"] * const["c"].sum()).sum(1)})
+
+    def take(compiler, length=2):
+        monkeypatch.setattr(compiled, "COMPILER", {"backend": compiler})
+        compiled.ready(method, (2, 2), phase)({"w": torch.ones(2, 3)}, {"c": torch.ones(length)}, batch)
+
+    torch.compiler.reset()
+    method = build("clip-fc", tiny_federation(samples=(2, 2)), batch_size=2, compiled=True)
+    zeros = torch.zeros(2, 2, dtype=torch.int64)
+    batch = Batch(torch.ones(2, 2, 4), zeros, zeros == 0, torch.arange(2), zeros)
+    return take
+
+
+def test_constants_of_every_shape_are_compiled_however_many_there_are(step):
     graphs = []
 
     def compiler(graph, inputs):
         graphs.append(graph)
         return graph.forward
 
-    def phase(params, const, batch):
-        return Step({("w",): (params["w"] * const["c"].sum()).sum(1)})
-
-    monkeypatch.setattr(compiled, "COMPILER", {"backend": compiler})
-    torch.compiler.reset()
-    method = build("clip-fc", tiny_federation(samples=(2, 2)), batch_size=2, compiled=True)
-    zeros = torch.zeros(2, 2, dtype=torch.int64)
-    batch = Batch(torch.ones(2, 2, 4), zeros, zeros == 0, torch.arange(2), zeros)
     for length in range(2, 14):  # torch's limit is 8
-        compiled.ready(method, (2, 2), phase)({"w": torch.ones(2, 3)}, {"c": torch.ones(length)}, batch)
+        step(compiler, length)
     assert len(graphs) == 12
+
+
+def test_graphs_that_do_not_fit_into_a_gpu_are_dropped(step):
+    graphs = []
+
+    def compiler(graph, inputs):
+        def full(*values):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+        graphs.append(graph)
+        return graph.forward if graphs[1:] else full
+
+    with pytest.raises(torch.OutOfMemoryError):
+        step(compiler)
+    step(compiler)
+    assert len(graphs) == 2
 
 
 @pytest.mark.parametrize("fault", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("no compiler")])

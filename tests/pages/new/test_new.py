@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from fedcore.base.devices import Device
 from fedcore.config import MethodEntry, dumps
 from fedcore.methods.fedot import FedOTConfig
 from fedcore.papers.experiments import preset
@@ -301,3 +302,50 @@ def test_the_name_follows_the_data_until_one_is_typed(open_page: Opened) -> None
     choose("shapes")
     assert name() == "Mine"
     assert not app.exception and not app.warning
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """A GPU of the compute capability that a test names, beside the processor."""
+    found = [
+        Device("GPU-1", "NVIDIA A100", 2**36, 0, 0.0, request.param),
+        Device("cpu", "a CPU", 2**34, 0, None),
+    ]
+    monkeypatch.setattr("fedcore.base.devices.list_devices", lambda: found)
+
+
+def offers_of_tf32(app: AppTest) -> list[str]:
+    return [c.value for c in app.caption if " in TF32" in c.value]
+
+
+@pytest.mark.parametrize("gpu", [(8, 0)], indirect=True)
+def test_tf32_is_proposed_for_the_methods_whose_counts_it_leaves(
+    open_page: Opened, tmp_path: Path, gpu: None
+) -> None:
+    app = open_page("new", preset="demo")
+    (offer,) = offers_of_tf32(app)
+    assert offer.startswith(r"NVIDIA A100 can train FedOT, FedAlign in TF32\: faster"), "the others differ"
+    app = button(app, "Use TF32").click().run()
+    assert not app.exception and not app.error and not offers_of_tf32(app)
+    button(app, "Launch").click().run()
+    (experiment,) = Store(tmp_path / "runs.db").experiments.all()
+    taken = {m.name for m in experiment.config.methods if m.config.get("arithmetic") == "tf32"}
+    assert taken == {"fedot", "fedalign"}
+
+
+@pytest.mark.parametrize("gpu", [(8, 0)], indirect=True)
+def test_tf32_is_proposed_for_an_encoder_unless_it_changes_a_count_of_some_method(
+    open_page: Opened, gpu: None
+) -> None:
+    app = widget(open_page("new", preset="demo"), "CLIP backbone", "selectbox").set_value("ViT-B-32").run()
+    assert not [c for c in offers_of_tf32(app) if "encode" in c], "of PromptFL and others"
+    app = widget(app, "Methods").set_value(["fedot", "fedclip"]).run()
+    assert any("can encode the images" in c for c in offers_of_tf32(app))
+    app = next(b for b in app.button if (b.key or "").endswith("encode_tf32")).click().run()
+    assert widget(app, "Precision", "selectbox").value == "tf32"
+    assert not [c for c in offers_of_tf32(app) if "encode" in c]
+
+
+@pytest.mark.parametrize("gpu", [(7, 5)], indirect=True)
+def test_a_gpu_without_tf32_offers_nothing(open_page: Opened, gpu: None) -> None:
+    assert not offers_of_tf32(open_page("new", preset="demo"))
