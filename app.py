@@ -31,6 +31,7 @@ from fedcore.results.charts.ranks import bar_chart
 from fedcore.results.charts.theme import Theme
 from fedcore.results.curves import Series
 from fedcore.results.panels import Panel
+from fedcore.share.views import views
 from pages.guard import guard
 from pages.widgets import browser, charts, session
 
@@ -60,7 +61,7 @@ async def announced(_: st.App) -> AsyncIterator[None]:
 
 
 def load_pages() -> None:
-    """Load what the pages import, the methods, and the classes of a chart, so that no visitor waits for them.
+    """Load what the pages import, the methods and the classes of a chart, so that no visitor waits for them.
 
     Loading libraries and methods takes a second of the processor, and a page's own work a tenth of that.
     """
@@ -69,6 +70,7 @@ def load_pages() -> None:
     for page in session.PAGES:
         load_imports((session.ASSETS.parent / f"{page.file}.py").read_text(encoding="utf-8"))
     registry.load_built_in()
+    views()
     counts = np.ones((1, 1), dtype=int)
     panel = Panel("", "", ("a",), ("b",), np.ones((1, 1)), counts, counts, own_columns=(0,))
     line = Series("", "", (0.0, 1.0), (0.0, 1.0), (None, None), 1, low=(0.0, 0.0), high=(1.0, 1.0))
