@@ -162,10 +162,11 @@ def sample_loads() -> None:
     kept = [sample for sample in recorded_loads() if now - KEPT_SECONDS < sample[0] < now]
     with suppress(OSError):
         state_folder().mkdir(parents=True, exist_ok=True)
-        for file in state_folder().glob("load-*.json"):  # each container has a name of its own
+        write_whole(state_folder() / LOADS, json.dumps([*kept, (now, loads)]).encode())
+    for file in state_folder().glob("load-*.json"):  # each container has a name of its own
+        with suppress(OSError):
             if file.stat().st_mtime < now - KEPT_SECONDS:
                 file.unlink()
-        write_whole(state_folder() / LOADS, json.dumps([*kept, (now, loads)]).encode())
 
 
 def recorded_loads() -> list[tuple[float, dict[str, float | None]]]:

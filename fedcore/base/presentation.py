@@ -110,6 +110,7 @@ class About:
         summary: the idea in a few sentences, shown beside the form.
         prompts: names of its learned prompts -> their names in tables.
         alike: why the rows of its personal models may hardly differ from the global model's, in a sentence.
+        family: not read; method files of 1.0 may set it.
     """
 
     title: str = ""
@@ -121,6 +122,7 @@ class About:
     field_charts: tuple[FieldChart, ...] = ()
     prompts: dict[str, str] = field(default_factory=dict)
     alike: str = ""
+    family: str = ""
 
 
 class BuiltIn(NamedTuple):

@@ -1,8 +1,7 @@
 """The written descriptions of classes (FedAlign's GT): from ``descriptions.json``, or those of FedLens."""
 
 import json
-from collections import UserDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -62,15 +61,24 @@ def of_classes(name: str, root: str | None, classes: Sequence[str]) -> dict[str,
     return {c: written[c.replace("_", " ")] for c in classes if c.replace("_", " ") in written}
 
 
-class LazyDescriptions(UserDict[str, list[str]]):
+class LazyDescriptions(Mapping[str, Sequence[str]]):
     """``of_classes``, read at the first access, since a file that is not used may be damaged."""
 
     def __init__(self, name: str, root: str | None, classes: Sequence[str]) -> None:
         self._arguments = name, root, classes
 
     @cached_property
-    def data(self) -> dict[str, list[str]]:  # type: ignore[override]  # UserDict makes it at once
+    def _texts(self) -> dict[str, list[str]]:
         return of_classes(*self._arguments)
+
+    def __getitem__(self, name: str) -> Sequence[str]:
+        return self._texts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

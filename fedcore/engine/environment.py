@@ -277,7 +277,7 @@ def check_versions(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     other = [
         f"{name} {now[name]} instead of {recorded[name]}"
         for name in ("fedlens", *_PACKAGES)
-        if name in recorded and recorded[name].partition("+")[0] != now[name].partition("+")[0]
+        if name in recorded and str(recorded[name]).split("+")[0] != now[name].split("+")[0]
     ]
     if other:
         raise FedLensError(

@@ -232,6 +232,7 @@ def write(
     if len(values) > LARGEST_VALUES:
         raise FedLensError(f"a paper has at most {LARGEST_VALUES:,} values", "values")
     paper = library.paper_from({**fields, "tables": tables, "settings": settings}, place, library.PAPER_FILE)
+    _check_edition(paper, library.papers())
     return put(key, {library.VALUES_FILE: values_text(values), library.PAPER_FILE: _paper_text(paper)}, db)
 
 

@@ -171,7 +171,7 @@ def lines_over_seeds(lines: Sequence[Series]) -> list[Series]:
         values = sorted(group_by(points, lambda point: point[0]).items())
         stats = [(x, spread(y for _, y in of_x)) for x, of_x in values]
         found = [(x, stat.mean, stat.std, stat.n) for x, stat in stats if stat is not None]
-        x, y, std, counts = zip(*found, strict=True)
+        x, y, std, counts = zip(*found, strict=True) if found else ((),) * 4
         everywhere = set(counts) == {len(of_label)}
         means.append(Series(label, method, x, y, std, len(of_label), counts=() if everywhere else counts))
     return means

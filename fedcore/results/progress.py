@@ -227,15 +227,16 @@ def last_matrices(store: Store, runs: Iterable[RunRow]) -> dict[int, np.ndarray]
 
     Runs whose last round was not evaluated are missing.
     """
-    import pandas as pd
-
-    cells = pd.DataFrame(store.cells.coded({run.id: [run.rounds_done] for run in runs}))
-    cells["share"] = cells.correct / cells.total
+    cells = store.cells.coded({run.id: [run.rounds_done] for run in runs})
     matrices = {}
-    for run_id in cells.run_id.unique().tolist():
-        shares = cells[cells.run_id == run_id].pivot(index="model", columns="test_set", values="share")
-        clients = shares.columns.isin(shares.index)  # as on Live
-        matrices[run_id] = (shares.loc[:, clients] if clients.any() else shares).to_numpy()
+    for run_id in np.unique(cells.run_id).tolist():  # a pivot of pandas takes five times as long
+        of_run = cells[cells.run_id == run_id]
+        models, rows = np.unique(of_run.model, return_inverse=True)
+        test_sets, columns = np.unique(of_run.test_set, return_inverse=True)
+        shares = np.full((len(models), len(test_sets)), np.nan)
+        shares[rows, columns] = of_run.correct / of_run.total
+        clients = np.isin(test_sets, models)  # as on Live
+        matrices[run_id] = shares[:, clients] if clients.any() else shares
     return matrices
 
 

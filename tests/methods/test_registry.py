@@ -48,6 +48,11 @@ def test_a_file_without_a_presentation_says_what_is_missing(load: Load) -> None:
     refuse(load, FILE, r"about is 'what it does'; declare About\(title=.*\)$")
 
 
+def test_a_file_of_1_0_may_name_its_family(load: Load) -> None:
+    content = FILE.replace('"what it does"', 'About(title="Silent", family="baseline")')
+    assert load(f"from fedcore.methods import About\n{content}") == ["silent"]
+
+
 @pytest.mark.parametrize(
     ("written", "instead"),
     [

@@ -270,6 +270,9 @@ def test_a_written_paper_reads_back_and_gains_a_second_table(db) -> None:
     assert [t.title for t in tables_of(paper, published.load("mine"))] == ["Table 1", "Table 2"]
     with pytest.raises(FedLensError, match="exists; choose another title"):
         adding.write("fedot", fields, first, {}, {}, db)
+    with pytest.raises(FedLensError, match="edition_of is 'ghost', which must be another paper"):
+        adding.write("later", fields | {"edition_of": "ghost"}, first, {}, {}, db)
+    assert not (library.added_folder(db) / "later").exists(), "nothing is written"
 
 
 def test_an_added_table_is_audited(db, tmp_path) -> None:

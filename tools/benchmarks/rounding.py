@@ -85,7 +85,8 @@ def main(
                     print(*rows[-1], sep=",", flush=True)
             if write:
                 table = pd.concat([there, pd.DataFrame(rows, columns=there.columns)])
-                table.drop_duplicates(["method", "field", "value"], keep="last").to_csv(ROUNDING, index=False)
+                of_row = ["method", "field", "value"]
+                table.drop_duplicates(of_row, keep="last").sort_values(of_row).to_csv(ROUNDING, index=False)
 
 
 def run_of(name: str) -> RunConfig:

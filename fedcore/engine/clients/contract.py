@@ -483,7 +483,8 @@ def _loss(names: tuple[str, ...], loss: Tensor, params: Params, clients: int) ->
     if outside := [name for name in names if name not in _reached(loss, {n: params[n] for n in names})]:
         yield (
             f"{what} does not depend on {quoted(outside)}, which therefore would not train; compute the loss "
-            "from params without detach(), no_grad() or item(), or name only what it depends on"
+            "from params without detach(), no_grad() or item(), or define a train_step that names only what "
+            "it depends on"
         )
 
 
