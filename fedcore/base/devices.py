@@ -163,7 +163,7 @@ def sample_loads() -> None:
     with suppress(OSError):
         state_folder().mkdir(parents=True, exist_ok=True)
         write_whole(state_folder() / LOADS, json.dumps([*kept, (now, loads)]).encode())
-    for file in state_folder().glob("load-*.json"):  # each container has a name of its own
+    for file in state_folder().glob("load-*.json"):  # every container writes its own
         with suppress(OSError):
             if file.stat().st_mtime < now - KEPT_SECONDS:
                 file.unlink()

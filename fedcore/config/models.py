@@ -556,10 +556,17 @@ class Experiment(Part):
 
 
 TABLES: dict[str, type[Part]] = {
-    "": Experiment, "data": DataConfig, "partition": PartitionConfig, "backbone": BackboneConfig,
-    "cohorts": CohortConfig, "transfer": TransferConfig, "further_data": FurtherDataConfig,
-    "methods": MethodEntry, "reproduces": Reproduces, "tuning": TuningConfig,
-}  # fmt: skip
+    "": Experiment,
+    "data": DataConfig,
+    "partition": PartitionConfig,
+    "backbone": BackboneConfig,
+    "cohorts": CohortConfig,
+    "transfer": TransferConfig,
+    "further_data": FurtherDataConfig,
+    "methods": MethodEntry,
+    "reproduces": Reproduces,
+    "tuning": TuningConfig,
+}
 """Table of an experiment file -> the model of its fields; "" is the top of the file."""
 SHARED = (RunConfig.model_fields.keys() & Experiment.model_fields.keys()) - {"held_out"}
 """Fields that a run copies from its experiment."""

@@ -5,7 +5,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,15 +29,23 @@ from fedcore.data.images import (
 _CATALOG = ASSETS / "catalog.toml"
 
 
-_EMBEDDED: dict[str, tuple[Sequence[str], Sequence[str], str, Callable[[], ImageSet]]] = {
-    "rotated-digits": (digits.CLASSES, digits.DOMAINS, digits.TEMPLATE, digits.load),
-    "shapes": (shapes.CLASSES, shapes.DOMAINS, shapes.TEMPLATE, shapes.load),
+class _Embedded(NamedTuple):
+    """A data set that comes with FedLens."""
+
+    classes: Sequence[str]
+    domains: Sequence[str]
+    template: str
+    load: Callable[[], ImageSet]
+
+
+_EMBEDDED = {
+    "rotated-digits": _Embedded(digits.CLASSES, digits.DOMAINS, digits.TEMPLATE, digits.load),
+    "shapes": _Embedded(shapes.CLASSES, shapes.DOMAINS, shapes.TEMPLATE, shapes.load),
     **{
-        name: (large.classes, large.domains, shapes.TEMPLATE, large.load)
+        name: _Embedded(large.classes, large.domains, shapes.TEMPLATE, large.load)
         for name, large in shapes.LARGE_SETS.items()
     },
 }
-"""Name -> classes, domains and template of a data set that comes with FedLens, and what loads it."""
 
 
 def read_entry(name: str, given: Mapping[str, Any]) -> Entry:
@@ -64,8 +72,8 @@ def _read_entries() -> dict[str, Entry]:
     result = {}
     for name, given in tomllib.loads(_CATALOG.read_text(encoding="utf-8")).items():
         if name in _EMBEDDED:
-            given |= dict(zip(("classes", "domains", "template"), _EMBEDDED[name], strict=False))
-            given["embedded"] = True
+            classes_of, domains, template, _ = _EMBEDDED[name]
+            given |= {"classes": classes_of, "domains": domains, "template": template, "embedded": True}
         elif name in classes:
             given["classes"] = classes[name]
         result[name] = read_entry(name, given)
@@ -196,7 +204,7 @@ def load(
     template = prompt(name, template)
     warnings: list[str] = []
     if found.embedded:
-        images = _EMBEDDED[name][3]().restrict(select_domains(name, found.domains, domains))
+        images = _EMBEDDED[name].load().restrict(select_domains(name, found.domains, domains))
     else:
         from fedcore.data.readers import loaders
 

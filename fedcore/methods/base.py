@@ -303,8 +303,8 @@ class Method(Generic[ConfigT]):
     def models(self, state: State) -> Models:
         """Return the models that are evaluated, before round 1 and after every evaluated aggregation.
 
-        Default: the shared parameters are the global model, and a client has its own parts beside them. If
-        clients have nothing else, there is no global model.
+        Default: the shared parameters are the global model, and a client has its own parts beside them. A
+        method with such parts alone has no global model.
         """
         shared = {name: value[None] for name, value in state.shared.items()}
         clients = {**self.repeat(state.shared), **state.personal, **state.local}

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import io
-import itertools
 import os
 import re
 import tomllib
@@ -19,7 +18,7 @@ from fnmatch import fnmatchcase
 from functools import cache, wraps
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, ParamSpec, TypeVar, get_args
+from typing import Any, ClassVar, Literal, ParamSpec, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
 
@@ -393,9 +392,11 @@ def shipped() -> dict[str, Paper]:
     return {paper.key: paper for paper in sorted(found, key=lambda p: (p.place, p.title.lower(), p.key))}
 
 
-_added: dict[str, Paper] = {}
-"""The papers that were added to the database which this process serves."""
-_versions = itertools.count()
+class _Added:
+    """The papers that were added to the database which this process serves; threads read them meanwhile."""
+
+    papers: ClassVar[dict[str, Paper]] = {}
+    version: ClassVar[int] = 0
 
 
 def added_folder(db: str | Path) -> Path:
@@ -406,22 +407,21 @@ def added_folder(db: str | Path) -> Path:
 
 def set_added(added: Mapping[str, Paper]) -> None:
     """Replace the added papers, and forget all results that depend on the papers."""
-    _added.clear()
-    _added.update(added)
+    _Added.papers = dict(added)
+    _Added.version += 1
     for clear in _CACHED:
         clear()
 
 
-@cached
 def version() -> int:
     """Return a number that changes when an added paper does."""
-    return next(_versions)
+    return _Added.version
 
 
 @cached
 def papers() -> Mapping[str, Paper]:
     """Return all papers by key: those that ship, then the added ones."""
-    return MappingProxyType({**shipped(), **_added})
+    return MappingProxyType({**shipped(), **_Added.papers})
 
 
 def find(key: str, field: str | None = "reproduces") -> Paper:

@@ -272,8 +272,8 @@ class Integrity(Queries):
     def warning(self, experiment_ids: Iterable[int] | None = None) -> str:
         """Check the database, or what a list of some experiments shows; returns a warning to print beside it.
 
-        It is empty if there is no damage. Digests show what other tables have lost of these experiments, so
-        that a list does not read the whole file.
+        Returns an empty text if nothing is damaged. A list need not read the whole file: the digests show
+        whether other tables have lost something of these experiments.
         """
         tables = () if experiment_ids is None else ("experiments", "runs", "digests")
         return self._sentence(self.findings(experiment_ids, tables))
