@@ -149,13 +149,15 @@ def filters(
         placeholder = "name, method, data set or tag"
         text = st.text_input("Search", key="find", bind="query-params", placeholder=placeholder)
         states = session.choose(st.multiselect, "Status", list(STATUS), "status", placeholder="any")
-        tag = tags and session.choose(st.selectbox, "Tag", tags, "tag", index=None, placeholder="any")
+        tag = None
+        if tags:
+            tag = session.choose(st.selectbox, "Tag", tags, "tag", index=None, placeholder="any")
         group: str = session.choose(st.selectbox, "Group by", GROUPS, "group", width=120)
         st.toggle("Include archived", key="archived", bind="query-params")
         if number > NEWEST:
             st.toggle(f"List all {number:,}", key="every", bind="query-params")
         columns = table.choose_columns(noted)
-    return text or "", states, tag or None, group, columns
+    return text or "", states, tag, group, columns
 
 
 def draw_queue() -> None:

@@ -208,7 +208,8 @@ def draw_load(runs: Sequence[RunRow], theme: Theme) -> None:
     box = markup.opened("Load of CPU and GPU", "memory", "live_load")
     if box is None:
         return
-    names, series = dict.fromkeys(name for _, loads in samples for name in loads), []
+    names = dict.fromkeys(name for _, loads in samples for name in loads)
+    series = []
     for name in names:
         points = [(t, load) for t, loads in samples if (load := loads.get(name)) is not None]
         x, y = tuple((t - samples[0][0]) / 60 for t, _ in points), tuple(100 * load for _, load in points)

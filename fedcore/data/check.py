@@ -326,7 +326,9 @@ def _check_pixels(root: str, images: ImageSet, notes: Sequence[str]) -> Work[Che
 def _check_hf(
     root: Path, images: ImageSet, left_out: Sequence[LeftOut], columns: Mapping[str, str] | None
 ) -> Work[CheckReport]:
-    findings, digests, used = FindingCollector(None), [], {*images.keys}
+    findings = FindingCollector(None)
+    digests = []
+    used = {*images.keys}
     for key, reason in left_out:
         if reason == "no label":
             findings.add("no label", key)

@@ -459,7 +459,8 @@ def predict_round(
     # A prediction that depends on its batch is scored for one model at a time, on one test set at a time.
     in_batches = any(c.method.batch_order is not None for c in snapshot.cohorts)
     listener = _Listener(snapshot.cohorts)
-    between, chunk = 0 < snapshot.round < rounds, 1 if in_batches else chunk
+    between = 0 < snapshot.round < rounds
+    chunk = 1 if in_batches else chunk
     evaluated = after_aggregation(
         listener.evaluators, listener, snapshot.state, between, chunk, lambda: False
     )

@@ -474,7 +474,8 @@ class FedDEAP(Method[FedDEAPConfig]):
 
         shared, local = {"p_s": draw("p_s", "prompt_length")}, {}
         for net in self.etf:
-            draws, d = generator("network", net), backbone.spec.embed_dim
+            draws = generator("network", net)
+            d = backbone.spec.embed_dim
             layers = (*draw_linear(d // 2, d, draws), *draw_linear(d, d // 2, draws))
             shared |= {f"{net}_{part}": value for part, value in zip(LAYERS, layers, strict=True)}
         if self.config.personal_prompt:

@@ -350,7 +350,8 @@ class Multiverse:
         """Return how much each caveat of a value matters: its text -> in words; none for one without runs."""
         if value not in self.ranking.values:
             return {}
-        found, means = {}, self.means
+        found = {}
+        means = self.means
         moved = specification.effects({r: of[value.method] for r, of in means.items()}, means)
         moved = [e for e in moved if self.choices[e.choice].is_about(value)]
         for _, text in comparability(value).reasons:

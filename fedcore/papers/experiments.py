@@ -140,10 +140,14 @@ def runs(paper: Paper) -> PrintedRuns:
 
 def experiments(paper: Paper) -> dict[str, Experiment]:
     """Return the experiments that reproduce a paper's tables, by name."""
-    given, file, found = runs(paper), str(paper.folder / RUNS_FILE), {}
+    given = runs(paper)
+    file = str(paper.folder / RUNS_FILE)
+    found = {}
     presets = _written_out(given, file)
     for name, preset in presets.items():
-        where, fields, seen = f"{file}, preset '{name}'", dict(preset), {name}
+        where = f"{file}, preset '{name}'"
+        fields = dict(preset)
+        seen = {name}
         while (parent := fields.pop("like", None)) is not None:
             if parent not in presets or parent in seen:
                 raise FedLensError(

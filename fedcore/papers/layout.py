@@ -181,7 +181,9 @@ def table_csv(cells: Sequence[TableCell], cost: Callable[[TableCell], float | No
     """
     lines: list[list[object]] = []
     for cell in cells:
-        value, nothing, rehearsed = cell.value, [None] * 3, cell.status == "rehearsed"
+        value = cell.value
+        nothing = [None] * 3
+        rehearsed = cell.status == "rehearsed"
         numbers = nothing if cell.stat is None else [cell.stat.mean, cell.stat.std, cell.stat.n]
         seconds = cost(cell) if cell.missing else None
         lines.append(

@@ -326,7 +326,8 @@ def read_findings(paper: Paper) -> list[tuple[tuple[str, ...], FindingKind, str]
 @library.cached_by_key
 def of_paper(paper: Paper) -> Mapping[PublishedValue, list[Finding]]:
     """Return the findings about each value of a paper, without those about values that have changed."""
-    values, stored = {value.line: value for value in load(paper)}, read_findings(paper)
+    values = {value.line: value for value in load(paper)}
+    stored = read_findings(paper)
     found = [Finding(values[printed], kind, text) for printed, kind, text in stored if printed in values]
     return group_by(found, lambda finding: finding.value)
 

@@ -477,7 +477,8 @@ def _entity_differences(run: RecordedRun, members: _Members) -> Iterable[str]:
     """Yield where the recorded clients and test sets of a run contradict its samples."""
     if not members.samples:
         return
-    trained_on, classes = members.samples[0], len(run.evidence.spaces[0].classes)
+    trained_on = members.samples[0]
+    classes = len(run.evidence.spaces[0].classes)
     trained: dict[str, list[int]] = {}
     held: dict[str, set[int]] = {}
     for place, (sample, label) in enumerate(zip(trained_on, members.labels[0].tolist(), strict=True)):

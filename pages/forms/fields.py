@@ -277,9 +277,13 @@ def held_out_field(draft: Experiment, data: Mapping[str, Any], key: str) -> list
 def cohort_fields(backbone: Mapping[str, Any], key: str, errors: FieldErrors) -> list[dict[str, Any]]:
     """Draw the editor of cohorts and return its content; empty if all clients are alike."""
     form = drafts.form()
-    about = "Divide the clients, in their order, into cohorts with their own CLIP model and training budget"
-    label, begin = "Clients differ in backbone or budget", bool(form.experiment.cohorts)
-    if not st.toggle(label, begin, key=f"{key}.cohorts", help=about):
+    differ = st.toggle(
+        "Clients differ in backbone or budget",
+        value=bool(form.experiment.cohorts),
+        key=f"{key}.cohorts",
+        help="Divide the clients, in their order, into cohorts with their own CLIP model and training budget",
+    )
+    if not differ:
         errors.place("cohorts")
         form.first_cohorts = form.cohorts  # where the editor begins when it is drawn again
         return []
@@ -457,7 +461,8 @@ def tuning_fields(draft: Experiment, key: str, errors: FieldErrors) -> dict[str,
     errors.place("tuning")
     if not on:
         return None
-    start, row = draft.tuning or TuningConfig(), (("draws", "sampler", "seed"), 3)
+    start = draft.tuning or TuningConfig()
+    row = ("draws", "sampler", "seed"), 3
     values = inputs.field_rows("tuning", [row], dict(start), f"{key}.tuning", errors)
     ranges = start.model_dump(mode="json", exclude_defaults=True).get("space", {})
     for who, fields in ranges.items():

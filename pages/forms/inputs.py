@@ -289,8 +289,9 @@ def help_text(path: str, info: FieldInfo) -> str:
     default = default_of(info)
     if "default:" not in about:
         about += f"{'' if not about or about.endswith('.') else '.'} Default: {value_text(path, default)}"
-    parts = filter(None, (about.strip(), words and f"Range: {words}"))
-    sentences = [part.rstrip(".") + "." for part in parts]
+    sentences = [
+        part.rstrip(".") + "." for part in (about.strip(), f"Range: {words}" if words else "") if part
+    ]
     return f"{markup.md(' '.join(sentences))} In files: `{path.rpartition('.')[2]}`."
 
 

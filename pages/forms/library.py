@@ -49,7 +49,12 @@ OPEN = "data_dialog"
 """Key of the session for the data set whose dialog is open."""
 PROPOSED = "ViT-B-32"
 """The backbone for photographs, of which the miniature ones know nothing."""
-STATES = {"included": "✓ included", "here": "✓ here", "get": "can be got", "by hand": "by hand"}
+STATES = {
+    "included": "✓ included",
+    "here": "✓ here",
+    "get": "can be got",
+    "by hand": "by hand",
+}
 
 
 def section() -> None:
@@ -273,7 +278,14 @@ def numbers_text(images: int, classes: int) -> str:
 
 
 def card(
-    choice: str, title: str, sheet: Any, about: str, numbers: str, below: str, state: str, action: str = ""
+    choice: str,
+    title: str,
+    sheet: Any,
+    about: str,
+    numbers: str,
+    below: str,
+    state: str,
+    action: str = "",
 ) -> str:
     """Return a card as HTML.
 
@@ -285,10 +297,12 @@ def card(
     seen = f"<p>{esc(about)}</p>"
     if sheet is not None:
         seen = f'<img src="{picture_strip(np.asarray(sheet))}" alt="" title="{esc(about)}">'
-    name = f'<button class="name" data-choice="{esc(choice)}">{esc(title)}</button>'
-    name = name if choice else f'<b class="name">{esc(title)}</b>'
+    name = f'<b class="name">{esc(title)}</b>'
+    if choice:
+        name = f'<button class="name" data-choice="{esc(choice)}">{esc(title)}</button>'
     foot = f'<span class="state">{esc(state)}</span>' if state else ""
-    foot += f'<button class="get" data-choice="{esc(choice)}">{esc(action)}</button>' if action else ""
+    if action:
+        foot += f'<button class="get" data-choice="{esc(choice)}">{esc(action)}</button>'
     return (
         f'<div class="card">{name}{seen}'
         f"<span>{esc(numbers)}</span>"

@@ -41,7 +41,8 @@ def figures(source: ViewSource, setting: str) -> list[Figure]:
 
 
 def _by_round(source: ViewSource, setting: str, metric: Metric) -> ChartFigure:
-    title, lines = f"{METRICS[metric].title} by round", lines_of(source, setting, metric)
+    title = f"{METRICS[metric].title} by round"
+    lines = lines_of(source, setting, metric)
     return ChartFigure(
         f"curves-{metric}",
         title,
