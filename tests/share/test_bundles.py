@@ -605,13 +605,13 @@ def test_runs_are_trained_again_to_the_last_bit(
     again, source = empty(tmp_path / "again.db"), source_of(made.content, tmp_path)
     encoded_digits(tmp_path / "artifacts")
     (part,) = trainable(source.recipe, {})
-    runs = part.runs[:count]
-    _, outcomes = run_local(again, part.experiment, runs, device="cpu", handler=handler(part.recipes))
-    repeated = result_of(compare_runs(again, source, dict(zip(outcomes, part.recipes, strict=False))))
+    runs = [run.config for run in part.runs[:count]]
+    _, outcomes = run_local(again, part.config, runs, device="cpu", handler=handler(part.runs))
+    repeated = result_of(compare_runs(again, source, dict(zip(outcomes, part.runs, strict=False))))
     assert (repeated.differences, repeated.runs) == ((), count)
     with writing(again.path) as database:
         database.execute("UPDATE accuracy SET loss = loss + 1e-9 WHERE run_id = 1 AND round = 1")
-    recipes = {1: part.recipes[0]}
+    recipes = {1: part.runs[0]}
     changed = result_of(compare_runs(again, source, recipes))
     assert changed.differences == ("run 1 (PromptFL, seed 1): differs from round 1 of 1 on",)
 
