@@ -650,6 +650,10 @@ FORGED: dict[str, tuple[Callable[[str], str], str]] = {
         lambda p: p.replace("<main>", "<main><table><tr><td>FedOT</td><td>99</td></tr></table>"),
         "a table: 2 differences",
     ),
+    "a table behind a comment that ends at once in a browser": (
+        lambda p: p.replace("<main>", "<main><!--><table><tr><td>FedOT</td><td>99</td></tr></table>"),
+        "a table: 2 differences",
+    ),
     "its sections have another name": (lambda p: p.replace('id="setting-1"', 'id="x"'), "setting-1: "),
     "digests of all rounds but one are removed": (
         lambda p: re.sub(r'("rounds":\{)"0":"\w+",', r"\1", p),
@@ -666,6 +670,11 @@ def test_a_forged_page_is_not_certified(trained: Path, page: str, tmp_path: Path
     source = source_of(forge(page), tmp_path)
     repeated = result_of(compare_runs(Store(trained), source, dict(enumerate(source.recipe.runs, 1))))
     assert any(re.search(said, line) for line in repeated.differences), repeated
+
+
+def test_a_page_that_cannot_be_read_to_its_end_is_refused(page: str, tmp_path: Path) -> None:
+    with pytest.raises(FedLensError, match="cannot be read to its end: Excessive depth"):
+        source_of(page.replace("<main>", f"{'<b>' * 5000}<main>"), tmp_path)
 
 
 def test_an_honest_page_is_certified_and_what_was_not_compared_is_said(
