@@ -101,13 +101,14 @@ def rerun(
     common.ask_to_run(list(files.values()))
     trained: dict[int, RunRecipe] = {}
     for part in again.trainable(source.recipe, files, data or ()):
-        cpu = all(run.environment.get("device") == "cpu" for run in part.recipes)
+        cpu = all(run.environment.get("device") == "cpu" for run in part.runs)
+        configs, handler = [run.config for run in part.runs], again.handler(part.runs)
         outcomes, status = experiments.train_in_process(
-            store, part.experiment, part.runs, "cpu" if cpu else None, again.handler(part.recipes), debug
+            store, part.config, configs, "cpu" if cpu else None, handler, debug
         )
         if status != common.DONE:
             return status
-        trained |= dict(zip(outcomes, part.recipes, strict=True))
+        trained |= dict(zip(outcomes, part.runs, strict=True))
     repeated = track(again.compare_runs(store, source, trained))
     for line in repeated.environments:
         common.print_note(f"other environment: {line}")

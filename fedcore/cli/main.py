@@ -88,9 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     with printable_output():
         try:
-            status = _parser(application).main(
-                list(_add_values(list(_repeat_option_names(given)))), "fedlens", standalone_mode=False
-            )
+            status = _parser(application).main(list(_spelled_out(given)), "fedlens", standalone_mode=False)
         except typer.TyperException as error:  # the arguments cannot be parsed
             context = getattr(error, "ctx", None)
             message = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
@@ -99,23 +97,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return status if isinstance(status, int) else DONE
 
 
-def _add_values(arguments: Sequence[str]) -> Iterator[str]:
-    """Turn ``--ray`` without a value into ``--ray auto``, which the parser understands."""
+def _spelled_out(arguments: Sequence[str]) -> Iterator[str]:
+    """Write arguments as the parser understands them: ``--seed 1 --seed 2`` and ``--ray auto``."""
+    option, values = "", 0
     for argument, following in pairwise([*arguments, "-"]):
+        if argument.startswith("-") and not argument[1:].isdigit():
+            option, values = argument, 0
+        else:
+            values += 1
+            if values > 1 and option in MULTI_VALUE_OPTIONS:
+                yield option
         yield argument
         if argument in OPTIONAL_VALUES and following.startswith("-"):
             yield OPTIONAL_VALUES[argument]
-
-
-def _repeat_option_names(arguments: Sequence[str]) -> Iterator[str]:
-    """Turn ``--seed 1 2`` into ``--seed 1 --seed 2``, which the parser understands."""
-    option, values = "", 0
-    for argument in arguments:
-        is_option = argument.startswith("-") and not argument[1:].isdigit()
-        if is_option:
-            option, values = argument if argument in MULTI_VALUE_OPTIONS else "", 0
-        elif option:
-            values += 1
-            if values > 1:
-                yield option
-        yield argument

@@ -20,7 +20,7 @@ from fedcore.base import consent
 from fedcore.base.errors import FedLensError
 from fedcore.base.events import SPLITS, STAGES
 from fedcore.base.files import new_digest
-from fedcore.config import BackboneConfig, Experiment, MethodEntry, RunConfig
+from fedcore.config import BackboneConfig, DataConfig, Experiment, MethodEntry, RunConfig, TransferConfig
 from fedcore.results.comparison import Comparison
 from fedcore.share.checked import CheckedComparison, ComparisonChoices
 from fedcore.store import Store
@@ -28,7 +28,7 @@ from fedcore.store import Store
 METHODS = "methods"
 """Folder of the user's own methods and encoders."""
 _PLACE = re.compile(rf"{METHODS}/[A-Za-z0-9_][A-Za-z0-9_. -]*[.]py")
-_Config = TypeVar("_Config", RunConfig, Experiment)
+ConfigOfEither = TypeVar("ConfigOfEither", RunConfig, Experiment)
 
 
 class FilePart(BaseModel):
@@ -118,11 +118,10 @@ def recipe_of(
     environments = {i: store.runs.environment(i) for i in ids}
     own = _OwnFiles()
 
-    def portable(config: _Config, weights: object = "") -> _Config:
-        moved = {} if methods is not None else with_files_at(config, own.place, str(weights))
-        moved |= {"data": _without_folder(config.data)}
-        moved |= {n: tuple(map(_without_folder, getattr(config, n))) for n in ("further_data", "transfer")}
-        return config.model_copy(update=moved)
+    def portable(config: ConfigOfEither, weights: object = "") -> ConfigOfEither:
+        if methods is not None:  # a bundle names nothing of a machine
+            return config
+        return relocated(config, _folder_name, own.place, str(weights))
 
     experiments = []
     for experiment in comparison.experiments:
@@ -195,39 +194,41 @@ def _place(name: str) -> str:
     return f"{METHODS}/{plain.removesuffix('.py')}.py"
 
 
-def with_files_at(
-    config: RunConfig | Experiment, place: Callable[..., str], weights: str = ""
-) -> dict[str, Any]:
-    """Return the parts of a config that name methods and encoders, with their files at other places.
+def _folder_name(data: DataConfig) -> str | None:
+    """Return the name of a data set's folder, whose place says something about this machine only."""
+    return None if data.root is None else PurePath(data.root).name
+
+
+def relocated(
+    config: ConfigOfEither,
+    folder: Callable[[DataConfig], str | None],
+    place: Callable[..., str],
+    weights: str = "",
+) -> ConfigOfEither:
+    """Return a config that names its data, methods and encoders at other places.
 
     Args:
-        place: (path, digests of the content that ran) -> the other path.
+        folder: data set -> its other folder.
+        place: (path, digests of the content that ran) -> the other path of a method or an encoder.
         weights: digests of the encoders that ran, as an environment has them.
     """
 
-    def method(entry: MethodEntry) -> MethodEntry:
-        if entry.file is None:
-            return entry
-        return entry.model_copy(update={"file": place(entry.file, entry.sha256)})
+    def moved(part: Any) -> Any:
+        if isinstance(part, tuple):
+            return tuple(map(moved, part))
+        if not isinstance(part, BaseModel):
+            return part
+        changes = {name: moved(value) for name, value in part if isinstance(value, tuple | BaseModel)}
+        if isinstance(part, DataConfig | TransferConfig):
+            changes["root"] = folder(part.data if isinstance(part, TransferConfig) else part)
+        elif isinstance(part, MethodEntry) and part.file is not None:
+            changes["file"] = place(part.file, part.sha256)
+        elif isinstance(part, BackboneConfig) and part.name == consent.CALLABLE and part.pretrained:
+            changes["pretrained"] = place(part.pretrained, *weights.split("+"))
+        return part.model_copy(update=changes)
 
-    def backbone(used: BackboneConfig | None) -> BackboneConfig | None:
-        if used is None or used.name != consent.CALLABLE or used.pretrained is None:
-            return used
-        return used.model_copy(update={"pretrained": place(used.pretrained, *weights.split("+"))})
-
-    if isinstance(config, RunConfig):
-        own: dict[str, Any] = {"method": method(config.method)}
-    else:
-        own = {"methods": tuple(map(method, config.methods))}
-    return own | {
-        "backbone": backbone(config.backbone),
-        "cohorts": tuple(c.model_copy(update={"backbone": backbone(c.backbone)}) for c in config.cohorts),
-    }
-
-
-def _without_folder(data: Any) -> Any:
-    """Return a data set by the name of its folder, whose place says something about this machine only."""
-    return data if data.root is None else data.model_copy(update={"root": PurePath(data.root).name})
+    copy: ConfigOfEither = moved(config)
+    return copy
 
 
 def round_digests(store: Store, run_id: int) -> dict[int, str]:

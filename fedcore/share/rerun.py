@@ -5,7 +5,7 @@ import io
 import json
 import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from fedcore.base.errors import FedLensError, first_line
 from fedcore.base.events import Event
 from fedcore.base.files import read_text
 from fedcore.base.progress import Work, counted
-from fedcore.config import Experiment, RunConfig
+from fedcore.config import RunConfig
 from fedcore.config.field_names import number_ranges
 from fedcore.jobs import handlers
 from fedcore.jobs.handlers import Handler, Job
@@ -24,8 +24,8 @@ from fedcore.share.checked import checked_comparison
 from fedcore.share.content import read_report
 from fedcore.share.make import make
 from fedcore.share.page import printed_parts, report_html
-from fedcore.share.recipe import Recipe, RunRecipe, round_digests, with_files_at
-from fedcore.share.samples import Folders, data_of, read_folders, with_folders, without_folder
+from fedcore.share.recipe import ExperimentRecipe, Recipe, RunRecipe, round_digests
+from fedcore.share.samples import data_of, read_folders, with_folders, without_folder
 from fedcore.share.verify import Content, sound_content
 from fedcore.share.views.cost import AGAINST
 from fedcore.store import Store
@@ -46,20 +46,11 @@ _HELD_RECIPE = re.compile(r'<script\b[^>]*\bid="recipe"[^>]*>(.*?)</script', re.
 
 @dataclass(frozen=True)
 class Source:
-    """A recipe, and the bundle or the text of the report's page that it comes from."""
+    """A recipe, and the bundle that it comes from, or what the page of its report prints."""
 
     recipe: Recipe
     bundle: Content | None = None
-    page: str = ""
-
-
-@dataclass(frozen=True)
-class Trainable:
-    """An experiment of a recipe, as it is trained on this machine."""
-
-    experiment: Experiment
-    runs: tuple[RunConfig, ...]
-    recipes: tuple[RunRecipe, ...]
+    printed: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def read_source(path: Path) -> Source:
@@ -76,7 +67,7 @@ def read_source(path: Path) -> Source:
             f"{path} holds no recipe of runs ({first_line(error)}); give a report or a bundle of FedLens",
             "bundle",
         ) from error
-    return Source(recipe, page=page)
+    return Source(recipe, printed=printed_parts(page))
 
 
 def write_methods(recipe: Recipe, folder: Path) -> dict[str, tuple[Path, str]]:
@@ -99,52 +90,44 @@ def write_methods(recipe: Recipe, folder: Path) -> dict[str, tuple[Path, str]]:
 
 def trainable(
     recipe: Recipe, files: Mapping[str, tuple[Path, str]], data: Sequence[str] = ()
-) -> list[Trainable]:
-    """Return the experiments of a recipe with their data and method files on this machine.
+) -> list[ExperimentRecipe]:
+    """Return the experiments of a recipe, and those of their runs that FedLens trained, for this machine.
 
     Args:
         files: see ``write_methods``.
         data: folders of the data sets, see ``read_folders``; embedded ones need none.
     """
     folders, found = read_folders((run.config for run in recipe.runs), data), []
-    for experiment in recipe.experiments:
-        trained = tuple(run for run in experiment.runs if run.origin == "engine")
-        runs = tuple(
-            _trainable_run(run.config, files, folders, recipe.choices.rule == "best") for run in trained
-        )
-        if not runs:
-            continue
-        for run in trained:
-            _reused(run.environment)
-        config = experiment.config.model_copy(
-            update={
-                "name": experiment.name,
-                "tuning": None,  # the draws of a search are repeated, and nothing follows them
-                **with_files_at(experiment.config, lambda place, *_: str(files.get(place, (place,))[0])),
-                **{name: getattr(runs[0], name) for name in ("data", "further_data", "transfer")},
-            }
-        )
-        found.append(Trainable(config, runs, trained))
-    if not found:
-        raise FedLensError("FedLens trained none of these runs: they were recorded by a script", "bundle")
-    return found
 
-
-def _trainable_run(
-    config: RunConfig, files: Mapping[str, tuple[Path, str]], folders: Folders, keep_best: bool
-) -> RunConfig:
     def written(place: str, *_: object) -> str:
         if place not in files:
             raise FedLensError(f"the file {Path(place).name} is not part of it", "bundle")
         return str(files[place][0])
 
-    changed = with_files_at(config, written)
-    if lacking := without_folder(data_of(config), folders):
-        needed = " ".join(f"--data {name}=FOLDER" for name in lacking)
-        raise FedLensError(f"name the folders of its data: {needed}", "data")
-    if keep_best:
-        changed["keep_checkpoints"] = "best"
-    return with_folders(config, folders).model_copy(update=changed)
+    for experiment in recipe.experiments:
+        runs = []
+        for run in experiment.runs:
+            if run.origin != "engine":
+                continue
+            config = with_folders(run.config, folders, written)
+            if lacking := without_folder(data_of(run.config), folders):
+                needed = " ".join(f"--data {name}=FOLDER" for name in lacking)
+                raise FedLensError(f"name the folders of its data: {needed}", "data")
+            _reused(run.environment)
+            if recipe.choices.rule == "best":
+                config = config.model_copy(update={"keep_checkpoints": "best"})
+            runs.append(run.model_copy(update={"config": config}))
+        if runs:
+            # files of runs that are not trained may be absent
+            placed = with_folders(
+                experiment.config, folders, lambda place, *_: str(files.get(place, (place,))[0])
+            )
+            # the draws of a search are repeated, and nothing follows them
+            placed = placed.model_copy(update={"name": experiment.name, "tuning": None})
+            found.append(experiment.model_copy(update={"config": placed, "runs": tuple(runs)}))
+    if not found:
+        raise FedLensError("FedLens trained none of these runs: they were recorded by a script", "bundle")
+    return found
 
 
 def _reused(environment: Mapping[str, Any]) -> dict[str, Any]:
@@ -228,7 +211,7 @@ def compare_runs(store: Store, source: Source, trained: Mapping[int, RunRecipe])
                 differences += _bundle_differences(source.bundle, made.read)
             else:
                 page = yield from report_html((yield from read_report(checked)))
-                differences += _page_differences(printed_parts(source.page), printed_parts(page), uncompared)
+                differences += _page_differences(source.printed, printed_parts(page), uncompared)
     return Repeated(rounds, len(trained), tuple(differences), tuple(environments), tuple(uncompared))
 
 

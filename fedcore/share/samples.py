@@ -3,9 +3,8 @@
 Made without torch.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from fedcore.data.images import ImageSet, pixel_hash
 from fedcore.data.splits import split
 from fedcore.engine.prepare import load_images, prepare_inputs
 from fedcore.share.archive import LabelSpaceRecord, Sample
+from fedcore.share.recipe import ConfigOfEither, relocated
 
 _HASHED_AT_ONCE = 500
 _SAMPLING = {"data", "further_data", "partition", "transfer", "held_out", "held_out_share", "seed"}
@@ -159,13 +159,11 @@ def _name(data: DataConfig) -> str:
     return data_title(data).removesuffix(f" ({data.name})")
 
 
-def with_folders(run: RunConfig, folders: Folders) -> RunConfig:
-    """Return a config whose data sets are on this machine, or have no folder."""
-    placed: dict[str, Any] = {"data": run.data.model_copy(update={"root": folders.get(_name(run.data))})}
-    for name in ("further_data", "transfer"):
-        others = ((other, folders.get(_name(other.data))) for other in getattr(run, name))
-        placed[name] = tuple(other.model_copy(update={"root": root}) for other, root in others)
-    return run.model_copy(update=placed)
+def with_folders(
+    config: ConfigOfEither, folders: Folders, place: Callable[..., str] = lambda path, *_: path
+) -> ConfigOfEither:
+    """Return a config whose data sets are on this machine, or have no folder; see ``relocated``."""
+    return relocated(config, lambda data: folders.get(_name(data)), place)
 
 
 def image_differences(

@@ -292,7 +292,7 @@ def test_the_draws_of_a_bundle_are_repeated_and_nothing_follows_them(db):
     with checked_comparison(Store(db), [number]) as checked:
         (part,) = trainable(recipe_of(checked), {})
     again, outcomes = process.run_local(
-        Store(db), part.experiment, part.runs, device="cpu", handler=fake_engine.training
+        Store(db), part.config, [run.config for run in part.runs], device="cpu", handler=fake_engine.training
     )
     assert len(outcomes) == 3 and Store(db).experiments.get(again).name == "Search: tuned"
     assert Store(db).searches.waiting() == [number]

@@ -605,13 +605,13 @@ def test_runs_are_trained_again_to_the_last_bit(
     again, source = empty(tmp_path / "again.db"), source_of(made.content, tmp_path)
     encoded_digits(tmp_path / "artifacts")
     (part,) = trainable(source.recipe, {})
-    runs = part.runs[:count]
-    _, outcomes = run_local(again, part.experiment, runs, device="cpu", handler=handler(part.recipes))
-    repeated = result_of(compare_runs(again, source, dict(zip(outcomes, part.recipes, strict=False))))
+    runs = [run.config for run in part.runs[:count]]
+    _, outcomes = run_local(again, part.config, runs, device="cpu", handler=handler(part.runs))
+    repeated = result_of(compare_runs(again, source, dict(zip(outcomes, part.runs, strict=False))))
     assert (repeated.differences, repeated.runs) == ((), count)
     with writing(again.path) as database:
         database.execute("UPDATE accuracy SET loss = loss + 1e-9 WHERE run_id = 1 AND round = 1")
-    recipes = {1: part.recipes[0]}
+    recipes = {1: part.runs[0]}
     changed = result_of(compare_runs(again, source, recipes))
     assert changed.differences == ("run 1 (PromptFL, seed 1): differs from round 1 of 1 on",)
 
@@ -650,6 +650,10 @@ FORGED: dict[str, tuple[Callable[[str], str], str]] = {
         lambda p: p.replace("<main>", "<main><table><tr><td>FedOT</td><td>99</td></tr></table>"),
         "a table: 2 differences",
     ),
+    "a table behind a comment that ends at once in a browser": (
+        lambda p: p.replace("<main>", "<main><!--><table><tr><td>FedOT</td><td>99</td></tr></table>"),
+        "a table: 2 differences",
+    ),
     "its sections have another name": (lambda p: p.replace('id="setting-1"', 'id="x"'), "setting-1: "),
     "digests of all rounds but one are removed": (
         lambda p: re.sub(r'("rounds":\{)"0":"\w+",', r"\1", p),
@@ -666,6 +670,11 @@ def test_a_forged_page_is_not_certified(trained: Path, page: str, tmp_path: Path
     source = source_of(forge(page), tmp_path)
     repeated = result_of(compare_runs(Store(trained), source, dict(enumerate(source.recipe.runs, 1))))
     assert any(re.search(said, line) for line in repeated.differences), repeated
+
+
+def test_a_page_that_cannot_be_read_to_its_end_is_refused(page: str, tmp_path: Path) -> None:
+    with pytest.raises(FedLensError, match="cannot be read to its end: Excessive depth"):
+        source_of(page.replace("<main>", f"{'<b>' * 5000}<main>"), tmp_path)
 
 
 def test_an_honest_page_is_certified_and_what_was_not_compared_is_said(

@@ -70,7 +70,7 @@ def test_images_of_several_folders_are_compared(tmp_path: Path, capsys: pytest.C
 
     content, _ = verify_numbers(open_bundle(file))
     (part,) = trainable(content.recipe, {}, [f"engines={engines}", str(pets)])
-    assert part.experiment.transfer[0].root == part.runs[0].transfer[0].root == str(engines)
+    assert part.config.transfer[0].root == part.runs[0].config.transfer[0].root == str(engines)
     with pytest.raises(FedLensError, match=r"name the folders of its data: --data engines=FOLDER$"):
         trainable(content.recipe, {}, [str(pets)])
 
