@@ -1,9 +1,10 @@
 """Files of large arrays that are written row by row, survive interruptions and are shared by processes.
 
 An array ``NAME.npy`` appears under that name only when it is complete. Until then its rows grow in
-``NAME.part``. After each flush ``NAME.journal`` records how many rows are safely on disk and their checksum,
-so that an interrupted writer can continue from there. ``NAME.json`` describes the content and, once it is
-complete, holds its digest (``integrity.py``). The process that writes holds a lock on ``NAME.lock``.
+``NAME.part``. After each flush ``NAME.journal`` records how many rows are safely on disk and the digest of
+the file up to there, so that an interrupted writer can continue. ``NAME.json`` describes the content and,
+once it is complete, holds its digest (``integrity.py``). The process that writes holds a lock on
+``NAME.lock``.
 """
 
 import io
@@ -12,14 +13,12 @@ import math
 import os
 import sys
 import time
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import xxhash
 
 from fedcore.base.errors import DAMAGE, FedLensError
 from fedcore.base.files import keep_private, new_digest, open_lock, publish, try_lock
@@ -29,6 +28,7 @@ HEADER_BYTES = 128
 """Bytes before the first row of a .npy file (``np.lib.format`` aligns to 64; shapes here fit two blocks)."""
 _FLUSH_SECONDS = 2.0
 """At most this many seconds of work are lost with a killed process; an fsync per batch would cost more."""
+_BLOCK = 1 << 24
 
 
 class ArrayWriter:
@@ -36,7 +36,7 @@ class ArrayWriter:
 
     Attributes:
         done: number of rows written. The rows of an earlier, interrupted writer count if its description,
-            shape and data type were the same and their checksums match; otherwise the file is started again.
+            shape and data type were the same and their digests match; otherwise the file is started again.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class ArrayWriter:
         self._digest = new_digest(self._header)
         self.done = self._resume()
         self._file = self._open_part()
-        self._flushed, self._checksum, self._flushed_at = self.done, 0, time.monotonic()
+        self._flushed, self._flushed_at = self.done, time.monotonic()
 
     def write(self, values: np.ndarray) -> None:
         """Append the next rows. Shape: values (any number of rows, *row shape)."""
@@ -72,7 +72,6 @@ class ArrayWriter:
         content = np.ascontiguousarray(values).tobytes()
         with self._readable_errors():
             self._file.write(content)
-        self._checksum = zlib.crc32(content, self._checksum)
         self._digest.update(content)
         self.done += len(values)
         if time.monotonic() - self._flushed_at > _FLUSH_SECONDS:
@@ -87,10 +86,10 @@ class ArrayWriter:
                 self._file.flush()
                 os.fsync(self._file.fileno())
                 with _journal(self.path).open("a", encoding="utf-8") as journal:
-                    journal.write(json.dumps([self.done, self._checksum]) + "\n")
+                    journal.write(json.dumps([self.done, self._digest.hexdigest()]) + "\n")
                     journal.flush()
                     os.fsync(journal.fileno())
-        self._flushed, self._checksum, self._flushed_at = self.done, 0, time.monotonic()
+        self._flushed, self._flushed_at = self.done, time.monotonic()
 
     def close(self) -> None:
         """Give the file its final name when it is complete; otherwise keep the rows for the next writer."""
@@ -130,7 +129,7 @@ class ArrayWriter:
     def _resume(self) -> int:
         """Return how many rows of an earlier writer are intact, and drop the journal lines after them.
 
-        The journal's checksums are compared because a disk may lose what it confirmed. On the way the digest
+        The journal's digests are compared because a disk may lose what it confirmed. On the way the digest
         of the whole file is brought up to the resumed row, so that it need not be read again in the end.
         """
         done = 0
@@ -143,27 +142,16 @@ class ArrayWriter:
                     return 0
                 for line in _journal(self.path).read_text(encoding="utf-8").splitlines():
                     end, expected = json.loads(line)
-                    digest = self._digest.copy()
-                    if _crc32(file, (end - done) * self._row_bytes, digest) != expected:
+                    digest, size = self._digest.copy(), (end - done) * self._row_bytes
+                    for start in range(0, size, _BLOCK):
+                        digest.update(file.read(min(_BLOCK, size - start)))
+                    if digest.hexdigest() != expected:
                         break
                     self._digest, done = digest, end
                     confirmed.append(line + "\n")
         if done:
             _journal(self.path).write_text("".join(confirmed), encoding="utf-8")
         return done
-
-
-def _crc32(file: IO[bytes], size: int, digest: xxhash.xxh3_128) -> int | None:
-    """Return the CRC-32 of the next ``size`` bytes, and update ``digest``; None if there are fewer."""
-    checksum = 0
-    while size > 0:
-        content = file.read(min(size, 1 << 24))
-        if not content:
-            return None
-        checksum = zlib.crc32(content, checksum)
-        digest.update(content)
-        size -= len(content)
-    return checksum
 
 
 def _part(path: Path) -> Path:
