@@ -1,7 +1,7 @@
 """Divide the samples of a group of clients among them: one function per kind of partition."""
 
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 
@@ -19,9 +19,6 @@ MAX_DRAWS = 200
 DEAL_SEED = 2023
 """Seed of the order in which classes are dealt in every run (FedPGP, pFedMMA, FedMGP)."""
 MARKS = (TRAIN, VALIDATION, TEST)
-_Value = TypeVar("_Value")
-BySplitOfClass = dict[tuple[int, int], _Value]
-"""(class, split) -> value."""
 Purpose = tuple[int, str, int]
 """Seed, name and number of a draw."""
 
@@ -152,83 +149,77 @@ def _dirichlet(
 ) -> np.ndarray:
     """Assign samples by shares drawn from Dirichlet(alpha, ..., alpha), drawn again for small clients."""
     assert settings.alpha is not None, "the config asks for it"
-    rows, n, seed = group.rows, len(group.names), settings.seed
-    order = keyed_order([images.keys[r] for r in rows], seed, "dirichlet")
-    labels, splits = images.labels[rows[order]], split[rows[order]]
-    classes = np.unique(labels).tolist()
-    cells = {(c, s): order[(labels == c) & (splits == s)] for c in classes for s in MARKS}
-    sizes = {cell: len(members) for cell, members in cells.items()}
-    names = {c: images.classes[c] for c in classes}
+    n, seed = len(group.names), settings.seed
+    order = keyed_order([images.keys[r] for r in group.rows], seed, "dirichlet")
+    rows = group.rows[order]
+    present, labels = np.unique(images.labels[rows], return_inverse=True)
+    cell = labels * len(MARKS) + split[rows]
+    used = np.isin(split[rows], MARKS)  # nobody may have the others
+    order, cell = order[used], cell[used]
+    sizes = np.bincount(cell, minlength=len(present) * len(MARKS)).reshape(-1, len(MARKS))
+    names = [images.classes[c] for c in present]
     draw_counts = _per_class if settings.dirichlet_form == "per_class" else _per_client
     best = 0
     for draw in range(MAX_DRAWS):
         counts = draw_counts(names, sizes, group.names, settings.alpha, (seed, "dirichlet", draw))
-        smallest = int(sum(np.minimum(counts[c, TRAIN], settings.shots or len(rows)) for c in classes).min())
+        smallest = int(np.minimum(counts[:, TRAIN], settings.shots or len(rows)).sum(0).min())
         best = max(best, smallest)
         if smallest >= settings.min_samples:
-            owner = np.empty(len(rows), dtype=np.int64)
-            for cell, members in cells.items():
-                owner[members] = np.repeat(np.arange(n), counts[cell])
+            owner = np.full(len(group.rows), -1, dtype=np.int64)
+            clients = np.tile(np.arange(n), sizes.size)
+            owner[order[np.argsort(cell, kind="stable")]] = np.repeat(clients, counts.ravel())
             return owner
-    train = int((splits == TRAIN).sum())
     raise FedLensError(
-        f"{MAX_DRAWS} draws of Dirichlet({settings.alpha:g}) over {n} clients and {train} training samples "
-        f"left some client with fewer than {settings.min_samples} (at best {best}); lower min_samples, "
-        "or set fewer clients or a larger alpha",
+        f"{MAX_DRAWS} draws of Dirichlet({settings.alpha:g}) over {n} clients and {sizes[:, TRAIN].sum()} "
+        f"training samples left some client with fewer than {settings.min_samples} (at best {best}); lower "
+        "min_samples, or set fewer clients or a larger alpha",
         "partition.min_samples",
     )
 
 
 def _per_class(
-    classes: dict[int, str],
-    sizes: BySplitOfClass[int],
-    clients: tuple[str, ...],
-    alpha: float,
-    purpose: Purpose,
-) -> BySplitOfClass[np.ndarray]:
-    """Draw the clients' shares of each class. Shape: -> (class, split): samples of each client (clients,).
+    classes: list[str], sizes: np.ndarray, clients: tuple[str, ...], alpha: float, purpose: Purpose
+) -> np.ndarray:
+    """Draw the clients' shares of each class. Shape: sizes (classes, splits) -> (classes, splits, clients).
 
     Source: FedAlign and SDFed, as most code reads Hsu et al.; clients differ in size.
     """
-    n, counts = len(clients), {}
-    for c, name in classes.items():
+    counts = np.empty((*sizes.shape, len(clients)), dtype=np.int64)
+    for c, name in enumerate(classes):
         rng = numpy_generator(*purpose, *clients, name)
-        shares, tie = rng.dirichlet(np.full(n, alpha)), rng.permutation(n)
-        counts.update({(c, s): apportion(sizes[c, s], shares, tie) for s in MARKS})
+        shares, tie = rng.dirichlet(np.full(len(clients), alpha)), rng.permutation(len(clients))
+        counts[c] = [apportion(size, shares, tie) for size in sizes[c].tolist()]
     return counts
 
 
 def _per_client(
-    classes: dict[int, str],
-    sizes: BySplitOfClass[int],
-    clients: tuple[str, ...],
-    alpha: float,
-    purpose: Purpose,
-) -> BySplitOfClass[np.ndarray]:
+    classes: list[str], sizes: np.ndarray, clients: tuple[str, ...], alpha: float, purpose: Purpose
+) -> np.ndarray:
     """Draw each client's shares of the classes; clients are of equal size, up to one sample.
 
     In a seeded order every client draws the classes of its training samples from its shares, without
     replacement: later clients cannot draw a class that is used up. Test and validation samples follow the
-    training counts. Result: as ``_per_class``.
+    training counts.
 
     Source: Hsu et al., Measuring the Effects of Non-Identical Data Distribution, 2019, Section 3.
+
+    Shape: as of ``_per_class``.
     """
-    left = np.array([sizes[c, TRAIN] for c in classes], dtype=np.int64)
-    held = np.zeros((len(clients), len(left)), dtype=np.int64)
+    left, counts = sizes[:, TRAIN].copy(), np.empty((*sizes.shape, len(clients)), dtype=np.int64)
     turn = numpy_generator(*purpose, *clients).permutation(len(clients))
     quota = np.full(len(clients), left.sum() // len(clients))
     quota[turn[: left.sum() % len(clients)]] += 1
     for k in turn:
         rng = numpy_generator(*purpose, clients[k])
-        held[k] = _take(rng, rng.dirichlet(np.full(len(left), alpha)), left, int(quota[k]))
-        left -= held[k]
-    counts = {}
-    for i, (c, name) in enumerate(classes.items()):
+        taken = _take(rng, rng.dirichlet(np.full(len(left), alpha)), left, int(quota[k]))
+        counts[:, TRAIN, k] = taken
+        left -= taken
+    for c, name in enumerate(classes):
         tie = numpy_generator(*purpose, name).permutation(len(clients))
-        total = held[:, i].sum()
-        shares = held[:, i] / total if total else np.full(len(clients), 1 / len(clients))
-        counts[c, TRAIN] = held[:, i]
-        counts.update({(c, s): apportion(sizes[c, s], shares, tie) for s in (VALIDATION, TEST)})
+        held = counts[c, TRAIN]
+        shares = held / held.sum() if held.any() else np.full(len(clients), 1 / len(clients))
+        for s in (VALIDATION, TEST):
+            counts[c, s] = apportion(int(sizes[c, s]), shares, tie)
     return counts
 
 
