@@ -61,7 +61,8 @@ _share = st.components.v2.component(
   };
 }""",
 )
-_viewport, _shortcuts, _window, _clock = map(script, ("viewport", "shortcuts", "window", "clock"))
+_viewport, _shortcuts = script("viewport"), script("shortcuts")
+_window, _clock = script("window"), script("clock")
 
 
 def scripts_of_every_page() -> None:
