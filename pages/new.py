@@ -84,7 +84,7 @@ def toml_box(experiment: Experiment | None, errors: FieldErrors) -> None:
 
 def configuration(draft: Experiment, key: str, errors: FieldErrors) -> dict[str, Any]:
     """Draw the fields of the experiment below its name, and return their values."""
-    values: dict[str, Any] = {}
+    values = drafts.form().values  # as last typed, until each field is asked again below
     st.header("Data and clients")
     chosen, partition = st.container(), st.container()
     seldom = "More: domains, prompt, few-shot, class protocol, minimum samples, other test data"

@@ -87,6 +87,46 @@ function followScreen(host) {
   host.addEventListener("fullscreenchange", () => window.Plotly.relayout(host, { height: heightOf(host), autosize: true }));
 }
 
+// The line under the pointer, or whose name in the legend is under it, is brought out: the others fade.
+const FADED = "0.12";
+const isLine = (trace) => trace.type === "scatter" && (trace.mode ?? "").includes("lines");
+const keyOf = (trace) => trace.legendgroup || `trace ${trace.index}`;
+const traceOf = (element) => element?.__data__?.[0]?.trace;
+
+function bringOut(host, line) {
+  const key = line && keyOf(line);
+  for (const element of host.querySelectorAll(".scatterlayer .trace")) {
+    const own = traceOf(element);
+    element.style.opacity = !key || !own || keyOf(own) === key ? "" : FADED;
+  }
+}
+
+function followLegend(host) {
+  const lineOf = (element) => {
+    const trace = traceOf(element?.closest?.(".legend .traces"));
+    return trace && isLine(trace) ? trace : undefined;
+  };
+  host.addEventListener("mouseover", ({ target }) => lineOf(target) && bringOut(host, lineOf(target)));
+  host.addEventListener("mouseout", ({ target }) => lineOf(target) && bringOut(host));
+}
+
+// What plotly itself tells of the pointer; it forgets who listens when a chart is drawn from scratch.
+function listen(host) {
+  if (!host.on || host.fedlensListened === host._ev) return;
+  host.fedlensListened = host._ev;
+  // a label for all lines has a point of each; only a single point says which line is meant
+  host.on("plotly_hover", ({ points }) => {
+    if (points.length === 1 && isLine(points[0].fullData)) bringOut(host, points[0].fullData);
+  });
+  host.on("plotly_unhover", () => bringOut(host));
+  host.on("plotly_click", ({ points }) => {
+    const point = points.find(({ fullData }) => fullData.type === "heatmap");
+    if (!point) return;
+    const panel = host._fullData.filter((t) => t.type === "heatmap" && t.index < point.fullData.index).length;
+    host.fedlensTell("cell", { panel, row: point.y, column: point.x, at: Date.now() });
+  });
+}
+
 async function react(Plotly, host, figure, config, text) {
   if (host.fedlensText !== text || !host.isConnected) return; // a newer one came meanwhile, or the page went
   if (host.fedlensFailed) host.replaceChildren();
@@ -94,6 +134,7 @@ async function react(Plotly, host, figure, config, text) {
   host.fedlensHeight = figure.layout.height;
   figure.layout.height = heightOf(host);
   await Plotly.react(host, figure.data, figure.layout, { ...config, modeBarButtonsToAdd: BUTTONS });
+  listen(host);
   host.dataset.drawn = Number(host.dataset.drawn ?? 0) + 1;
   performance.mark("fedlens-drawn");
   hoverAgain(host);
@@ -119,14 +160,16 @@ async function draw(host, text) {
   }
 }
 
-export default function ({ data, parentElement }) {
+export default function ({ data, parentElement, setTriggerValue }) {
   const host = parentElement.querySelector(".fl-chart");
+  host.fedlensTell = setTriggerValue;
   const text = new TextDecoder().decode(data);
   // also called for a call that a newer one overtook: then the chart is still there
   const stop = () => host.isConnected || window.Plotly?.purge(host);
   if (host.fedlensText === text) return stop; // nothing new: nothing is redrawn
   if (host.fedlensText === undefined) {
     followPointer(host);
+    followLegend(host);
     followSize(host);
     followScreen(host);
   }

@@ -16,52 +16,35 @@ function open(path) {
   else location.assign(path);
 }
 
-function element(name, text = "", children = []) {
-  const made = document.createElement(name);
-  made.textContent = text;
-  made.append(...children);
-  return made;
-}
-
 function row(keys, text) {
-  const shown = keys.flatMap((key, i) => (i ? [" then ", element("kbd", key)] : [element("kbd", key)]));
-  const head = element("th", "", shown);
-  head.scope = "row";
-  return element("tr", "", [head, element("td", text)]);
+  return `<tr><th scope="row">${keys.map((key) => `<kbd>${key}</kbd>`).join(" then ")}</th><td>${text}</td></tr>`;
 }
 
 function showHelp() {
-  const title = element("h2", "Keyboard shortcuts");
-  title.id = "fl-keys-title";
   const rows = state.pages.map((page) => row(["g", page.key], page.title));
   rows.push(row(["/"], "Search or filter, on a page that has one"));
   rows.push(row(["?"], "This list"), row(["Ctrl /"], "This list, always"), row(["Esc"], "Close"));
-  const table = element("table", "", [element("tbody", "", rows)]);
-  table.setAttribute("aria-labelledby", title.id);
-  const close = element("button", "Close");
-  close.type = "button";
-  close.autofocus = true;
-  const note = element("p", "Shortcuts are off while a field has the focus.");
-  const dialog = element("dialog", "", [title, table, note, singleKeys(), close]);
+  const dialog = document.createElement("dialog");
   dialog.className = "fl-keys";
-  dialog.setAttribute("aria-labelledby", title.id);
+  dialog.setAttribute("aria-labelledby", "fl-keys-title");
+  dialog.innerHTML = `
+    <h2 id="fl-keys-title">Keyboard shortcuts</h2>
+    <table aria-labelledby="fl-keys-title"><tbody>${rows.join("")}</tbody></table>
+    <p>Shortcuts are off while a field has the focus.</p>
+    <label><input type="checkbox"> Use shortcuts of single keys in this browser</label>
+    <button type="button" autofocus>Close</button>`;
   const app = getComputedStyle(document.querySelector(".stApp"));
   Object.assign(dialog.style, { background: app.backgroundColor, color: app.color, fontFamily: app.fontFamily });
-  dialog.addEventListener("close", () => dialog.remove());
-  close.addEventListener("click", () => dialog.close());
-  document.body.append(dialog);
-  dialog.showModal(); // keeps the focus inside, closes on Escape and gives the focus back
-}
-
-function singleKeys() {
-  const box = document.createElement("input");
-  box.type = "checkbox";
+  const box = dialog.querySelector("input");
   box.checked = localStorage.getItem(OFF) === null;
   box.addEventListener("change", () => {
     if (box.checked) localStorage.removeItem(OFF);
     else localStorage.setItem(OFF, "1");
   });
-  return element("label", "", [box, " Use shortcuts of single keys in this browser"]);
+  dialog.querySelector("button").addEventListener("click", () => dialog.close());
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal(); // keeps the focus inside, closes on Escape and gives the focus back
 }
 
 function press(event) {

@@ -32,7 +32,7 @@ from fedcore.results.statistics import signed
 from fedcore.share.views import Heatmaps
 from fedcore.store import RunRow, Store, TaskRow
 from pages.compare_view.controls import ShownComparison
-from pages.widgets import background, browser, charts, markup, session
+from pages.widgets import background, charts, markup, session
 
 BESIDE_EACH_OTHER = 3
 """Pictures in a row."""
@@ -240,8 +240,8 @@ def draw_differences(
         _answer(store, rows[order[marked[0]]], reference, gaps[order[marked[0]]], marked, key)
     with left:
         beside = 1 if session.is_narrow() else 2
-        charts.draw_figure(replace(figure, columns=beside, marked=marked), chart_key, share=0.6)
-        browser.on_cell_click(chart_key, chosen)
+        drawn = replace(figure, columns=beside, marked=marked)
+        charts.draw_figure(drawn, chart_key, share=0.6, on_cell=chosen)
 
 
 def _choose_cell(rows: Mapping[str, ComparisonRow], gaps: Mapping[str, Panel], key: str) -> Place:

@@ -39,6 +39,11 @@ EXAMPLES = {
 """Example paths of the user's own data, by data set name."""
 MAX_COLUMNS = 4
 """Fields side by side behind the expander; narrower ones would cut off their options."""
+MORE_FIELDS = (
+    "columns", "domains", "classes", "training_classes", "class_order", "template", "shots", "shots_scope",
+    "split", "split_rounding", "decode",
+)  # fmt: skip
+"""Fields that are behind an expander."""
 _PLANNED, _TYPED = "planned_domains", "typed_folder"
 
 
@@ -244,6 +249,9 @@ def data_fields(draft: DataConfig, key: str, errors: FieldErrors, more: Expander
         titles = {e.name: e.title for e in entries.values()}
         name = inputs.choose("Data set", titles, draft.name, f"{key}.name")
         errors.place("data.name")
+    start = dict(draft) | drafts.form().values.get("data", {})
+    if name != start["name"]:
+        start |= {"domains": None, "classes": "all"}
     entry = entries.get(name)
     shown: dict[str, Any] = {"name": name}
     with right:
@@ -262,8 +270,7 @@ def data_fields(draft: DataConfig, key: str, errors: FieldErrors, more: Expander
             )
         else:
             split = DataConfig.model_fields["split"]
-            current = drafts.form().extra_fields(name)["split"]
-            shown["split"] = inputs.field_widget("data.split", split, current, f"{key}.split")
+            shown["split"] = inputs.field_widget("data.split", split, start["split"], f"{key}.split")
             errors.place("data.split")
     errors.place("data.root")
     if entry is not None and not shown.get("root"):  # in its place: the copy that was got, or the offer
@@ -278,34 +285,33 @@ def data_fields(draft: DataConfig, key: str, errors: FieldErrors, more: Expander
     if entry is not None and not entry.is_own:
         about = (text[:1].upper() + text[1:] for text in (entry.source, entry.licence))
         more.caption(markup.md(". ".join(about) + "."))
-    extra = drafts.form().extra_fields(name)
-    extra |= {field: value for field, value in shown.items() if field in drafts.EXTRA_FIELDS}
+    extra = {field: start[field] for field in MORE_FIELDS} | shown
     is_table = entry is not None and entry.loader in ("manifest", "hf", "embeddings")  # with named columns
+    if not is_table:
+        extra["columns"] = {}
     if more.open:
-        start, place, values = dict(extra), f"{key}.more", dict[str, Any]()
+        place = f"{key}.more"
         with more:
             if is_table:
-                values["columns"] = columns_field(start["columns"], f"{place}.columns")
+                extra["columns"] = columns_field(start["columns"], f"{place}.columns")
                 errors.place("data.columns")
-            domains = known_domains({**shown, "columns": values.get("columns")})
+            domains = known_domains(extra)
             if start["domains"] or len(domains) > 1:
                 chosen, everything = start["domains"] or (), f"all {len(domains)}"
-                values["domains"] = domain_picker(
+                extra["domains"] = domain_picker(
                     "Domains", domains, chosen, f"{place}.domains", placeholder=everything
                 )
             errors.place("data.domains")
-            rest = [f for f in drafts.EXTRA_FIELDS if f not in ("columns", "domains", *shown)]
+            rest = [f for f in MORE_FIELDS if f not in ("columns", "domains", *shown)]
             if entry is None or not entry.classes_coop:
                 rest.remove("classes")
             empty = {"template": entry.template} if entry is not None and entry.template else {}
             rows = [(rest[i : i + MAX_COLUMNS], MAX_COLUMNS) for i in range(0, len(rest), MAX_COLUMNS)]
-            extra |= values | inputs.field_rows("data", rows, start, place, errors, empty=empty)
-    if not is_table:
-        extra["columns"] = {}
-    if not more.open:
+            extra |= inputs.field_rows("data", rows, start, place, errors, empty=empty)
+    else:
         hidden = {field: value for field, value in extra.items() if field not in shown}
         inputs.say_changes("data", hidden, {"columns": columns_text(extra["columns"])})
-    return shown | extra | {"domains": extra["domains"] or None}
+    return extra | {"domains": extra["domains"] or None}
 
 
 def columns_field(start: Mapping[str, str], key: str) -> dict[str, str]:

@@ -1,10 +1,8 @@
 """The content of the New page's form: filled from a preset, a clone or a file, then edited by the user."""
 
 import secrets
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Any
 
 import streamlit as st
@@ -18,15 +16,6 @@ from pages.widgets import markup, session
 
 DRAFT = "draft"
 """Parameter of the address under which the form is found again after a reload."""
-MAX_REMEMBERED = 200
-_REMEMBERED: OrderedDict[str, tuple[Experiment, str]] = OrderedDict()
-"""Contents of forms that a reload may ask for, with their origins, the oldest first."""
-_LOCK = Lock()
-EXTRA_FIELDS = (
-    "columns", "domains", "classes", "training_classes", "class_order", "template", "shots", "shots_scope",
-    "split", "split_rounding", "decode",
-)  # fmt: skip
-"""Fields of the data part that are behind an expander."""
 
 
 @dataclass
@@ -60,18 +49,14 @@ class MethodDraft:
 
 @dataclass
 class Form:
-    """The content of the form. What is behind an expander is kept here while its widgets are not drawn.
+    """The content of the form.
 
     Attributes:
         experiment: the one that the form was filled from.
         origin: where that came from: ``preset:demo``, ``clone:3``, ``run:7``, ``file``, ``folder``.
         version: how often the form was filled; part of all widgets' keys.
         methods: the methods in their order.
-        sweep: the swept fields: path -> values.
-        extra: the fields of the data part that are behind an expander.
-        data: name of the data set whose domains ``extra`` holds.
-        cohorts: the rows of the cohort table as last typed.
-        first_cohorts: the rows with which its editor began.
+        values: the experiment as last typed, since widgets in a closed expander forget what was typed.
         typed: the latest valid content, since widgets forget theirs when another page is opened.
         given_name: the experiment's name until the user types another one.
         cannot_run: options of hyper-parameters that need more of the encoder than it gives.
@@ -81,22 +66,11 @@ class Form:
     origin: str
     version: int
     methods: list[MethodDraft]
-    sweep: dict[str, list[Any]]
-    extra: dict[str, Any]
-    data: str
-    cohorts: list[dict[str, Any]] = field(default_factory=list)
-    first_cohorts: list[dict[str, Any]] = field(default_factory=list)
+    values: dict[str, Any] = field(default_factory=dict)
     typed: Experiment | None = None
     given_name: str | None = None
     cannot_run: set[str] = field(default_factory=set)
     _last_uid: int = -1
-
-    def extra_fields(self, data: str) -> dict[str, Any]:
-        """Return the fields behind the expander; a change of the data set clears domains and classes."""
-        if self.data != data:
-            self.data = data
-            self.extra |= {"domains": None, "classes": "all"}
-        return self.extra
 
     def new_method(
         self, name: str, label: str | None, config: Mapping[str, Any], file: str | None
@@ -117,19 +91,18 @@ def form() -> Form:
 def fill(experiment: Experiment, origin: str) -> None:
     """Fill the form from an experiment."""
     before: Form | None = st.session_state.get("form")
-    st.session_state["form"] = content = Form(
-        experiment,
-        origin,
-        version=before.version + 1 if before else 1,
-        methods=[],
-        sweep={path: list(v) for path, v in experiment.sweep.items()},
-        extra={name: getattr(experiment.data, name) for name in EXTRA_FIELDS},
-        data=experiment.data.name,
-    )
+    content = Form(experiment, origin, version=before.version + 1 if before else 1, methods=[])
+    st.session_state["form"] = content
     for m in experiment.methods:
         draft = content.new_method(m.name, m.label, m.config, m.file)
         draft.tuned, draft.tuned_config = m.tuned, dict(m.config)
         content.methods.append(draft)
+
+
+@st.cache_resource(max_entries=200, show_spinner=False)
+def _remembered(draft: str) -> dict[str, tuple[Experiment, str]]:
+    """Return what a reload may ask for: a form's experiment and its origin, under "form" once it is known."""
+    return {}
 
 
 def remember(typed: Experiment) -> None:
@@ -140,11 +113,7 @@ def remember(typed: Experiment) -> None:
     if typed == content.experiment and key is None:
         return  # nothing was changed yet
     key = key or secrets.token_urlsafe(6)
-    with _LOCK:
-        _REMEMBERED[key] = typed, content.origin
-        _REMEMBERED.move_to_end(key)
-        while len(_REMEMBERED) > MAX_REMEMBERED:
-            _REMEMBERED.popitem(last=False)
+    _remembered(key)["form"] = typed, content.origin
     if st.query_params.get(DRAFT) != key:
         st.query_params[DRAFT] = key
 
@@ -152,8 +121,8 @@ def remember(typed: Experiment) -> None:
 def restore() -> None:
     """Fill the form as it was left, if its widgets have been forgotten meanwhile or the page was reloaded."""
     key = st.query_params.get(DRAFT)
-    if key is not None and "form" not in st.session_state and key in _REMEMBERED:
-        fill(*_REMEMBERED[key])
+    if key is not None and "form" not in st.session_state and (left := _remembered(key)):
+        fill(*left["form"])
         return
     typed = form().typed
     if typed is not None and f"new{form().version}.title" not in st.session_state:

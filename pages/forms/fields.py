@@ -285,7 +285,6 @@ def cohort_fields(backbone: Mapping[str, Any], key: str, errors: FieldErrors) ->
     )
     if not differ:
         errors.place("cohorts")
-        form.first_cohorts = form.cohorts  # where the editor begins when it is drawn again
         return []
     all_clients = {"clients": st.session_state.get("planned_clients", 1)}
     written: list[CohortRow] = [
@@ -293,8 +292,10 @@ def cohort_fields(backbone: Mapping[str, Any], key: str, errors: FieldErrors) ->
         | {column: getattr(cohort.backbone, name, None) for column, name in BACKBONE_COLUMNS.items()}
         for cohort in form.experiment.cohorts
     ]
-    rows = form.first_cohorts or written or [all_clients]
-    form.first_cohorts = rows  # Streamlit discards the edits when an editor's first table changes
+    table, state = f"{key}.cohorts.table", st.session_state
+    if table not in state:  # the edits of an editor that was not drawn are forgotten
+        state[f"{table}.first"] = state.get(f"{table}.last") or written or [all_clients]
+    rows = state[f"{table}.first"]  # Streamlit discards the edits when an editor's first table changes
     numbers, texts = dict.fromkeys(NUMBER_COLUMNS, "Int64"), dict.fromkeys(BACKBONE_COLUMNS, "string")
     kinds = {"clients": "Int64"} | texts | numbers
     numbered = pd.RangeIndex(1, len(rows) + 1)  # as in error messages
@@ -303,16 +304,16 @@ def cohort_fields(backbone: Mapping[str, Any], key: str, errors: FieldErrors) ->
         num_rows="dynamic",
         hide_index=False,
         column_config=_cohort_columns([str(row.get("backbone") or "") for row in rows]),
-        key=f"{key}.cohorts.table",
+        key=table,
         placeholder="-",
         alt="Cohorts of clients",
     )
     st.caption("One cohort per row. The numbers of clients must add up to that of the partition.")
     errors.place("cohorts")
-    form.cohorts = [
+    state[f"{table}.last"] = typed = [
         {str(name): _cell_value(v) for name, v in row.items()} for row in edited.to_dict("records")
     ]
-    return [cohort_content(row, backbone) for row in form.cohorts]
+    return [cohort_content(row, backbone) for row in typed]
 
 
 def _cohort_columns(backbones: list[str]) -> dict[str, Any]:
@@ -394,34 +395,32 @@ def sweep_fields(
 ) -> dict[str, list[Any]]:
     """Draw the sweep while its expander is open, and return the values of each swept field."""
     form, fields_by_path = drafts.form(), sweepable_fields(values)
-    for path in list(form.sweep):
-        if path.startswith("methods.") and path not in fields_by_path:  # its method was removed
-            del form.sweep[path]
+    last = form.values.get("sweep", form.experiment.sweep)  # perhaps of a method that was removed
+    swept = {p: list(v) for p, v in last.items() if p in fields_by_path or not p.startswith("methods.")}
     titles = {path: title for path, (title, _, _) in fields_by_path.items()}
-    titles |= {path: field_title(path) for path in form.sweep if path not in titles}
+    titles |= {path: field_title(path) for path in swept if path not in titles}
     if box.open:
         with box:
             chosen = st.multiselect(
                 "Sweep: several values of one or more fields",
                 list(titles),
-                default=list(form.sweep),
+                default=list(swept),
                 format_func=lambda path: titles.get(path, field_title(path)),
                 placeholder="Choose a field",
                 key=f"{key}.sweep.fields",
                 help="Every combination is run, with every seed. Results appear on Compare, tab Sweep.",
             )
-            swept = {}
+            before, swept = swept, {}
             for path in chosen:
                 _, info, value = fields_by_path.get(path, ("", None, None))
-                start = form.sweep.get(path, [] if value is None else [value])
+                start = before.get(path, [] if value is None else [value])
                 swept[path] = _values(path, f"{titles[path]}: values", info, start, f"{key}.sweep.{path}")
                 errors.place(f"sweep.{path}")
-            form.sweep = swept
-    elif form.sweep:
-        said = ", ".join(f"{titles[p]} {value_text(p, v)}" for p, v in form.sweep.items())
+    elif swept:
+        said = ", ".join(f"{titles[p]} {value_text(p, v)}" for p, v in swept.items())
         st.caption(f"Swept: {markup.md(said)}")
     errors.place("sweep")
-    return form.sweep
+    return swept
 
 
 def _values(path: str, label: str, info: FieldInfo | None, start: list[Any], key: str) -> list[Any]:

@@ -16,7 +16,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from fedcore.base.errors import FedLensError
-from fedcore.results.charts.heatmaps import Place
 from fedcore.store import Store
 from pages.widgets import session
 
@@ -62,12 +61,12 @@ _share = st.components.v2.component(
   };
 }""",
 )
-_viewport, _line_focus, _shortcuts = script("viewport"), script("line_focus"), script("shortcuts")
-_cell_click, _window, _clock = script("cell_click"), script("window"), script("clock")
+_viewport, _shortcuts = script("viewport"), script("shortcuts")
+_window, _clock = script("window"), script("clock")
 
 
 def scripts_of_every_page() -> None:
-    """Load what every page has: history, window, theme, lines of charts, shortcuts, the button *Share*."""
+    """Load what every page has: history, window, theme, shortcuts, the button *Share*."""
     with st.container(key="share_bar"):
         _share(key="share")
     _window("window")
@@ -77,7 +76,6 @@ def scripts_of_every_page() -> None:
     }
     seen, events = {"widths": widths, "dark": session.theme().dark}, ("narrow", "wide", "dark")
     _viewport(session.VIEWPORT, data=seen, **{f"on_{event}_change": ignore for event in events})
-    _line_focus("line_focus")
     base, listed = session.base_path(), [page for page in session.PAGES if page.key]
     pages = [{"key": p.key, "title": p.title, "path": f"{base}/{p.address}"} for p in listed]
     _shortcuts("shortcuts", data={"pages": pages})
@@ -104,18 +102,6 @@ def draw_html(html: str, key: str) -> str | None:
     """
     chosen = _grid(key=key, data={"html": html}, on_chosen_change=ignore).get("chosen")
     return str(chosen["choice"]) if chosen else None
-
-
-def on_cell_click(chart_key: str, chosen: Callable[[Place], None]) -> None:
-    """Call a function with each clicked cell of a heatmap; the page is then drawn again."""
-    key = f"cell_click_{chart_key}"
-
-    def clicked() -> None:
-        cell = st.session_state[key].get("cell")
-        if cell is not None:
-            chosen((int(cell["panel"]), int(cell["row"]), int(cell["column"])))
-
-    _cell_click(key, data={"chart": chart_key}, on_cell_change=clicked)
 
 
 def address(path: str, experiment: int | None) -> str:

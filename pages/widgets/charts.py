@@ -6,7 +6,7 @@ draws a chart from scratch whenever its data change, and each chart twice; this 
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fedcore.methods import registry
+from fedcore.results.charts.heatmaps import Place
 from fedcore.results.charts.theme import Chart
 from fedcore.share.views import Figure, NumberColumns
 from pages.widgets import markup, session
@@ -49,6 +50,8 @@ CSS = """
 .fl-chart:focus-visible { outline: 2px solid var(--st-primary-color); outline-offset: 2px; }
 .fl-chart:fullscreen { background: var(--st-background-color); }
 """
+OnCell = Callable[[Place], None]
+"""Called with each clicked cell of a heatmap; the page is then drawn again."""
 LIBRARY = (session.ASSETS / "plotly_library.js").read_text(encoding="utf-8")
 
 _component = st.components.v2.component(
@@ -93,9 +96,14 @@ def payload(chart: Chart, revision: str = "") -> bytes:
     return text.encode()
 
 
-def draw_payload(content: bytes, key: str) -> None:
+def draw_payload(content: bytes, key: str, on_cell: OnCell | None = None) -> None:
     """Draw a chart that was made into bytes by ``payload``."""
-    _component(key=key, data=content)
+
+    def clicked() -> None:
+        if on_cell is not None and (cell := st.session_state[key].get("cell")):
+            on_cell((int(cell["panel"]), int(cell["row"]), int(cell["column"])))
+
+    _component(key=key, data=content, on_cell_change=None if on_cell is None else clicked)
 
 
 def draw(chart: Chart, key: str, table: Mapping[str, Sequence[object]] | None = None) -> None:
@@ -106,7 +114,9 @@ def draw(chart: Chart, key: str, table: Mapping[str, Sequence[object]] | None = 
         draw_payload(payload(chart), key)
 
 
-def draw_figure(figure: Figure, key: str, with_alt: bool = False, share: float = 1.0) -> None:
+def draw_figure(
+    figure: Figure, key: str, with_alt: bool = False, share: float = 1.0, on_cell: OnCell | None = None
+) -> None:
     """Draw a figure of the comparison, or its numbers if the reader has chosen tables.
 
     Args:
@@ -117,7 +127,7 @@ def draw_figure(figure: Figure, key: str, with_alt: bool = False, share: float =
     if st.session_state.get("as_tables"):
         draw_tables(figure.numbers())
     else:
-        draw(chart, key)
+        draw_payload(payload(chart), key, on_cell)
     if with_alt:
         st.caption(markup.md(chart.alt))
 

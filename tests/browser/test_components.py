@@ -19,8 +19,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 PAGE = """<title>Live - FedLens</title><div data-testid="stApp" id="place">
 <i></i><button></button><div class="fl-chart"></div></div>
-<table class="fl-table"><tr><th><button data-sort="worst">Worst</button></th></tr></table>
-<div class="st-key-chart"><div class="js-plotly-plot"><p>heatmap</p></div></div>"""
+<table class="fl-table"><tr><th><button data-sort="worst">Worst</button></th></tr></table>"""
 OVERTAKEN = """async ([script, data]) => {
   const { default: start } = await import("data:text/javascript," + encodeURIComponent(script));
   window.told = [];
@@ -72,12 +71,19 @@ def test_a_summarys_headings_are_listened_to(begin: Callable[..., Page]) -> None
 
 
 def test_a_heatmaps_cells_are_listened_to(begin: Callable[..., Page]) -> None:
-    chart = (
-        "const c = document.querySelector('.js-plotly-plot'); c._ev = {}; c.on = () => (c.dataset.on = 1);"
-    )
-    page = begin("assets/cell_click.js", {"chart": "chart"}, chart)
-    page.get_by_text("heatmap").hover()
-    assert page.locator(".js-plotly-plot").get_attribute("data-on") == "1"
+    drawing = """
+      window.library = async () => window.Plotly;
+      window.Plotly = { purge() {}, react: async (host) => {
+        window.listeners = {}; window.count = 0; host._ev = {};
+        host.on = (name, told) => { window.listeners[name] = told; window.count += 1; };
+        host._fullData = [{ type: "heatmap", index: 0 }, { type: "heatmap", index: 1 }]; } };"""
+    page = begin("assets/chart.js", chart(height=50), drawing)
+    page.locator(".fl-chart[data-drawn]").wait_for()
+    assert page.evaluate("window.count") == 3, "once each, though the component was called twice"
+    point = {"x": 2, "y": 1, "fullData": {"type": "heatmap", "index": 1}}
+    page.evaluate("point => window.listeners.plotly_click({ points: [point] })", point)
+    [[name, cell]] = page.evaluate("window.told")
+    assert (name, cell["panel"], cell["row"], cell["column"]) == ("cell", 1, 1, 2)
 
 
 def test_the_width_of_the_window_is_followed(begin: Callable[..., Page]) -> None:

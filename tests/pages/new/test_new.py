@@ -78,7 +78,7 @@ def test_a_closed_sweep_stays_and_goes_with_its_method(open_page: Opened) -> Non
 
 
 def test_a_second_click_on_remove_takes_away_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    form = drafts.Form(preset("demo"), "preset:demo", 1, [], {}, {}, "rotated-digits")
+    form = drafts.Form(preset("demo"), "preset:demo", 1, [])
     form.methods = [form.new_method(name, None, {}, None) for name in ("fedot", "promptfl")]
     monkeypatch.setattr(drafts, "form", lambda: form)
     first, second = form.methods
