@@ -38,6 +38,9 @@ PAGE_WIDTH = 6.9 * PIXELS_PER_INCH
 HALF_WIDTH = 3.35 * PIXELS_PER_INCH
 """Width of a figure that has another one beside it."""
 
+HIDING = "//textarea|//xmp|//iframe|//noembed|//noframes|//plaintext|//svg//style|//svg//script|//math"
+"""Elements in which a browser may show a table where a parser reads text."""
+
 
 @dataclass(frozen=True)
 class DrawnChart:
@@ -154,6 +157,8 @@ def printed_parts(page: str) -> dict[str, list[str]]:
     tree = lxml.html.document_fromstring(page.encode(), parser)
     if cut := parser.error_log.filter_from_fatals():
         raise FedLensError(f"the page cannot be read to its end: {cut[0].message}", "bundle")
+    if hiding := tree.xpath(HIDING):
+        raise FedLensError(f"the page has an element <{hiding[0].tag}>, which no report has there", "bundle")
     parts: dict[str, list[str]] = {}
     section = part = ""
     for found in tree.xpath("//text() | //@title | //@data-value"):

@@ -672,9 +672,24 @@ def test_a_forged_page_is_not_certified(trained: Path, page: str, tmp_path: Path
     assert any(re.search(said, line) for line in repeated.differences), repeated
 
 
-def test_a_page_that_cannot_be_read_to_its_end_is_refused(page: str, tmp_path: Path) -> None:
-    with pytest.raises(FedLensError, match="cannot be read to its end: Excessive depth"):
-        source_of(page.replace("<main>", f"{'<b>' * 5000}<main>"), tmp_path)
+@pytest.mark.parametrize(
+    ("inserted", "said"),
+    [
+        ("<b>" * 5000, "cannot be read to its end: Excessive depth"),
+        (
+            "<svg><xmp><table><tr><td>99</td></tr></table></xmp></svg>",
+            "an element <xmp>, which",
+        ),
+        (
+            "<svg><style><table><tr><td>99</td></tr></table></style></svg>",
+            "an element <style>, which",
+        ),
+    ],
+)
+def test_a_page_that_may_hide_a_table_is_refused(page: str, tmp_path: Path, inserted: str, said: str) -> None:
+    """A browser shows these tables, and a parser reads text or nothing."""
+    with pytest.raises(FedLensError, match=said):
+        source_of(page.replace("<main>", f"{inserted}<main>"), tmp_path)
 
 
 def test_an_honest_page_is_certified_and_what_was_not_compared_is_said(
