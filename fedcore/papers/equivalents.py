@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from fedcore.papers.experiments import LocalPerformance, PrintedMethod, domain_n
 from fedcore.papers.library import RUNS_FILE
 from fedcore.papers.published import PublishedValue, computed, values_of
 from fedcore.results.metrics import Metric
+from fedcore.results.rows import SeedAndDomain
 from fedcore.results.settings import unused_fields
 
 MEASURED: dict[str, Metric | None] = {
@@ -111,18 +112,35 @@ def left_open(value: PublishedValue) -> list[LeftOpen]:
     return hyperparameters.left_open(registry.get(ours.name).Config, ours.fields | federation)
 
 
+Changes = tuple[tuple[str, object], ...]
+"""Paths of an experiment's fields, as in a sweep, with their values."""
+
+
 @dataclass(frozen=True)
-class VariantRun:
-    """A run of a variant (``sweeps.Variant``) with the first seed and nothing held out.
+class RunSource:
+    """A variant of an experiment (``sweeps.Variant``): the runs whose mean is compared with a value.
 
     Attributes:
-        index: of its method in the experiment.
-        content: the fields that are equal in all runs of the variant (``content``).
+        experiment: its runs; a preset's, those of its rehearsal, or of a reading of either.
+        config: of all of its runs, with the first seed and nothing held out.
+        content: the fields that are equal in all of its runs (``content``).
+        index: of its method in the preset, or in the experiment.
+        preset: empty for an experiment that is not one.
+        held_out: the domains that the paper's experiment holds out in turn.
+        domains: of a rehearsal, the paper's domains -> the runs' domains.
+        changes: of one of several readings, the fields that have another value than in the preset. Its
+            experiment has this method alone, and as many seeds as a rehearsal. None: the preset itself.
     """
 
+    experiment: Experiment = field(compare=False)
+    config: RunConfig = field(compare=False)
+    content: dict[str, Any] = field(compare=False)
     index: int
-    config: RunConfig
-    content: dict[str, Any]
+    preset: str = ""
+    held_out: tuple[str, ...] = ()
+    domains: Mapping[str, str] = field(default_factory=dict, compare=False)
+    rehearsal: bool = False
+    changes: Changes | None = None
 
     @cached_property
     def key(self) -> str:
@@ -133,16 +151,31 @@ class VariantRun:
         """The method's name in its experiment."""
         return self.config.method.label or registry.title(self.config.method.name)
 
+    def held_out_for(self, value: PublishedValue) -> list[str | None]:
+        """Return the held-out domains of the runs that a value averages, as the runs name them."""
+        if not self.held_out:
+            return [None]
+        domain = value.held_out or value.target
+        domains = self.held_out if domain == "avg" else (domains_of(value)[domain],)
+        return [self.domains.get(name, name) for name in domains]
 
-def variant_runs(experiment: Experiment) -> list[VariantRun]:
-    """Return a run of each variant of an experiment, in the order of ``sweeps.variants``."""
+    def parts(self, value: PublishedValue) -> tuple[SeedAndDomain, ...]:
+        """Return the runs whose mean is compared with a value."""
+        domains = self.held_out_for(value)
+        return tuple((seed, domain) for seed in self.experiment.seeds for domain in domains)
+
+
+def variant_runs(experiment: Experiment) -> list[RunSource]:
+    """Return the runs of each variant of an experiment, in the order of ``sweeps.variants``."""
     runs = expand(experiment.model_copy(update={"held_out": (), "seeds": experiment.seeds[:1]}))
     indices = (variant.index for variant in sweeps.variants(experiment))
-    pairs = zip(indices, runs, strict=True)
-    return [VariantRun(index, run, content(run, f"methods.{index}")) for index, run in pairs]
+    return [
+        RunSource(experiment, run, content(run, f"methods.{i}"), i, held_out=experiment.held_out)
+        for i, run in zip(indices, runs, strict=True)
+    ]
 
 
-def find_variant(among: Sequence[VariantRun], value: PublishedValue) -> VariantRun | NoEquivalent | None:
+def find_variant(among: Sequence[RunSource], value: PublishedValue) -> RunSource | NoEquivalent | None:
     """Return the variant that measures a published value, why no run can, or None without such a method.
 
     If several variants have its method and fields, it is the first: printed values come first in a sweep.
@@ -186,14 +219,6 @@ def content(config: RunConfig, field: str = "methods") -> dict[str, Any]:
 def content_key(content: dict[str, Any]) -> str:
     """Return a text that is equal for runs with this content."""
     return json.dumps(content, sort_keys=True)
-
-
-def held_out_of(published: PublishedValue, held_out: Sequence[str]) -> list[str]:
-    """Return the held-out domains whose runs a value averages: the one in its setting or target, else all."""
-    domain = published.held_out or published.target
-    if domain == "avg":
-        return list(held_out)
-    return [domains_of(published)[domain]]
 
 
 def domains_of(published: PublishedValue) -> dict[str, str]:

@@ -9,7 +9,7 @@ from fedcore.config import Experiment
 from fedcore.papers import equivalents, library
 from fedcore.papers.cells import TableCell
 from fedcore.papers.comparability import comparability, comparability_of_runs
-from fedcore.papers.equivalents import MEASURED, NoEquivalent, VariantRun, local_performance
+from fedcore.papers.equivalents import MEASURED, NoEquivalent, RunSource, local_performance
 from fedcore.papers.experiments import followed_by
 from fedcore.papers.published import PublishedValue, values_of
 from fedcore.papers.recorded import RecordedRuns
@@ -32,13 +32,13 @@ def reproductions(store: Store, experiment: Experiment) -> list[TableCell]:
         raise FedLensError("this experiment names no published values; add [[reproduces]]", "reproduces")
     variants, recorded = equivalents.variant_runs(experiment), RecordedRuns(store, {experiment.data.name})
     found = {value: equivalents.find_variant(variants, value) for value in values_of(experiment)}
-    recorded.read_results((v.key, value.rule) for value, v in found.items() if isinstance(v, VariantRun))
+    recorded.read_results((v.key, value.rule) for value, v in found.items() if isinstance(v, RunSource))
     cells = []
     for value, variant in found.items():
         if isinstance(variant, NoEquivalent):
             cells.append(TableCell(value, variant.status, reason=variant.reason))
             continue
-        ours = None if variant is None else recorded.measurement(value, variant.key, experiment.held_out)
+        ours = None if variant is None else recorded.measurement(value, variant)
         if ours is not None and (ours.stat or ours.reason):
             status = ours.comparability.state if ours.stat else "not run"
             against, reason = ours.comparability, ours.reason
@@ -121,7 +121,7 @@ def _add(
         if metric is None:
             continue
         variant = equivalents.find_variant(variants, published)
-        rows = rows_of_variants.get(variant.key, []) if isinstance(variant, VariantRun) else []
+        rows = rows_of_variants.get(variant.key, []) if isinstance(variant, RunSource) else []
         for group in rows:
             by_metric = values.setdefault((group.setting, group.key), {})
             against = comparability_of_runs(published, group.runs, [group.caveat])
