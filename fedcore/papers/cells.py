@@ -62,7 +62,7 @@ def reading_of(source: RunSource, changes: Changes) -> RunSource:
             data = experiment.data.model_copy(update={"template": prompt})
             experiment = experiment.model_copy(update={"data": data})
     of = variant_runs(experiment)[0]
-    return replace(source, experiment=experiment, config=of.config, content=of.content, changes=changes)
+    return replace(source, experiment=experiment, config=of.config, fields=of.fields, changes=changes)
 
 
 @library.cached

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from fedcore.config import Experiment, RunConfig, expand, sweeps
+from fedcore.config import Experiment, MethodEntry, RunConfig, expand, sweeps
 from fedcore.methods import class_texts, hyperparameters, registry
 from fedcore.methods.hyperparameters import LeftOpen
 from fedcore.papers import library
@@ -17,7 +16,7 @@ from fedcore.papers.library import RUNS_FILE
 from fedcore.papers.published import PublishedValue, computed, values_of
 from fedcore.results.metrics import Metric
 from fedcore.results.rows import SeedAndDomain
-from fedcore.results.settings import unused_fields
+from fedcore.results.settings import row_key
 
 MEASURED: dict[str, Metric | None] = {
     "accuracy": "personal",
@@ -120,10 +119,12 @@ Changes = tuple[tuple[str, object], ...]
 class RunSource:
     """A variant of an experiment (``sweeps.Variant``): the runs whose mean is compared with a value.
 
+    Those of presets are equal if preset, method and changes are.
+
     Attributes:
-        experiment: its runs; a preset's, those of its rehearsal, or of a reading of either.
-        config: of all of its runs, with the first seed and nothing held out.
-        content: the fields that are equal in all of its runs (``content``).
+        experiment: that of the runs: a preset, its rehearsal, or a reading of one of them.
+        config: that of all runs, with the first seed and nothing held out.
+        fields: its hyper-parameters, defaults included.
         index: of its method in the preset, or in the experiment.
         preset: empty for an experiment that is not one.
         held_out: the domains that the paper's experiment holds out in turn.
@@ -134,7 +135,7 @@ class RunSource:
 
     experiment: Experiment = field(compare=False)
     config: RunConfig = field(compare=False)
-    content: dict[str, Any] = field(compare=False)
+    fields: dict[str, Any] = field(compare=False)
     index: int
     preset: str = ""
     held_out: tuple[str, ...] = ()
@@ -144,7 +145,7 @@ class RunSource:
 
     @cached_property
     def key(self) -> str:
-        return content_key(self.content)
+        return content_key(self.config)
 
     @property
     def title(self) -> str:
@@ -168,11 +169,12 @@ class RunSource:
 def variant_runs(experiment: Experiment) -> list[RunSource]:
     """Return the runs of each variant of an experiment, in the order of ``sweeps.variants``."""
     runs = expand(experiment.model_copy(update={"held_out": (), "seeds": experiment.seeds[:1]}))
-    indices = (variant.index for variant in sweeps.variants(experiment))
-    return [
-        RunSource(experiment, run, content(run, f"methods.{i}"), i, held_out=experiment.held_out)
-        for i, run in zip(indices, runs, strict=True)
-    ]
+    found = []
+    for variant, run in zip(sweeps.variants(experiment), runs, strict=True):
+        place, held_out = f"methods.{variant.index}.config", experiment.held_out
+        fields = registry.build_config(run.method.name, run.method.config, place).model_dump(mode="json")
+        found.append(RunSource(experiment, run, fields, variant.index, held_out=held_out))
+    return found
 
 
 def find_variant(among: Sequence[RunSource], value: PublishedValue) -> RunSource | NoEquivalent | None:
@@ -184,41 +186,21 @@ def find_variant(among: Sequence[RunSource], value: PublishedValue) -> RunSource
     if isinstance(ours, NoEquivalent):
         return ours
     for variant in among:
-        method = variant.content["method"]
-        if method["name"] == ours.name and all(method["config"][n] == v for n, v in ours.fields.items()):
+        named = variant.config.method.name == ours.name
+        if named and all(variant.fields[n] == wanted for n, wanted in ours.fields.items()):
             return variant
     return None
 
 
-def content(config: RunConfig, field: str = "methods") -> dict[str, Any]:
-    """Return the fields that are equal in all runs of one variant, with the defaults of its method resolved.
+def content_key(config: RunConfig) -> str:
+    """Return a key that is equal for all runs of one variant: their ``row_key``.
 
-    Runs of one variant may differ in seed, held-out domain, data folder, time limit, kept checkpoints and
-    class descriptions. They may also differ in fields that their kind of partition does not use, because a
-    sweep over kinds sets the fields of all of them.
-
-    Args:
-        field: where an error names an unknown method or hyper-parameter.
+    But texts that describe the classes do not count, nor the search that found the hyper-parameters.
     """
-    may_differ: dict[str, Any] = {
-        "seed": True,
-        "held_out": True,
-        "time_limit": True,
-        "keep_checkpoints": True,
-        "data": {"root"},
-        "partition": unused_fields(config.partition),
-    }
-    content = config.model_dump(mode="json", exclude=may_differ)
-    method = config.method
-    full = registry.build_config(method.name, method.config, f"{field}.config")
-    descriptions = {*class_texts.fields(type(full))}
-    content["method"] = {"name": method.name, "config": full.model_dump(mode="json", exclude=descriptions)}
-    return content
-
-
-def content_key(content: dict[str, Any]) -> str:
-    """Return a text that is equal for runs with this content."""
-    return json.dumps(content, sort_keys=True)
+    method, texts = config.method, class_texts.fields(registry.get(config.method.name).Config)
+    given = {name: value for name, value in method.config.items() if name not in texts}
+    entry = MethodEntry(name=method.name, config=given)
+    return row_key(config.model_copy(update={"method": entry}))
 
 
 def domains_of(published: PublishedValue) -> dict[str, str]:

@@ -19,7 +19,6 @@ from fedcore.papers.equivalents import (
     MEASURED,
     TIMES,
     RunSource,
-    content,
     content_key,
     domains_of,
     local_performance,
@@ -109,7 +108,7 @@ class RecordedRuns:
             if config is None:  # it is damaged
                 continue
             with suppress(FedLensError):  # a custom method whose file is not loaded
-                self._runs.setdefault(content_key(content(config)), []).extend(runs)
+                self._runs.setdefault(content_key(config), []).extend(runs)
                 self._caveats |= dict.fromkeys((run.id for run in runs), result_caveat(config))
         for runs in self._runs.values():
             runs.sort(key=lambda run: (run.created_at, run.id))  # merged runs have higher numbers

@@ -25,7 +25,7 @@ OUTCOMES = ("measured", "not run", "not implemented", "no single run", "measured
 def reproductions(store: Store, experiment: Experiment) -> list[TableCell]:
     """Return the published values that an experiment names, with our values if its runs are finished.
 
-    A run counts if it has the config of one of the experiment's variants (``equivalents.content``); see
+    A run counts if it has the config of one of the experiment's variants (``equivalents.content_key``); see
     ``RecordedRuns``. The file of the store need not exist yet.
     """
     if not experiment.reproduces:
@@ -81,7 +81,7 @@ def printed_values(comparison: Comparison, experiments: Iterable[Experiment]) ->
     """Match the published values that experiments name with the rows that have the printed method's config.
 
     A row of any experiment counts if its config is that of a variant of an experiment that names published
-    values (``equivalents.content``) and it holds out the same domains. An experiment that matches no
+    values (``equivalents.content_key``) and it holds out the same domains. An experiment that matches no
     published value or has an unknown method is skipped; `fedlens published` shows the reason.
     """
     values: dict[RowKey, dict[Metric, tuple[PrintedValue, ...]]] = {}
@@ -114,7 +114,7 @@ def _add(
     for group in comparison.rows:
         held_out = {result.run.held_out for result in group.runs} - {None}
         if group.trained_by_fedlens and group.method in methods and held_out == set(experiment.held_out):
-            key = equivalents.content_key(equivalents.content(group.config))
+            key = equivalents.content_key(group.config)
             rows_of_variants.setdefault(key, []).append(group)
     for published in values_of(experiment):
         metric = column_of(published)
