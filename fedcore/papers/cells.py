@@ -10,18 +10,18 @@ from typing import Literal, TypeAlias
 from fedcore.base.progress import counted, first_few, listed
 from fedcore.clip import tags
 from fedcore.clip.specs import MINI_MODELS
-from fedcore.config import BackboneConfig, Experiment, MethodEntry, RunConfig, backbones, sweeps
+from fedcore.config import BackboneConfig, Experiment, RunConfig, backbones, sweeps
 from fedcore.data import catalog, copies
 from fedcore.engine.plan import Plan
 from fedcore.jobs import forecast
 from fedcore.papers import library, mini
 from fedcore.papers.comparability import comparability
 from fedcore.papers.equivalents import (
+    Changes,
     NoEquivalent,
-    VariantRun,
+    RunSource,
     equivalent,
     find_variant,
-    held_out_of,
     parts_of_mean,
     presets_of_values,
     variant_runs,
@@ -35,69 +35,25 @@ from fedcore.results.statistics import Stat, group_by, signed, spread
 from fedcore.results.summary import Comparability, ComparabilityState
 from fedcore.store import RunRow, Store
 
-Changes = tuple[tuple[str, object], ...]
-"""Paths of an experiment's fields, as in a sweep, with their values."""
 
-
-@dataclass(frozen=True)
-class RunSource:
-    """A method of a preset, or of the preset's rehearsal: the runs whose mean is compared with a value.
-
-    Attributes:
-        changes: of one of several readings, the fields that have another value than in the preset. Its
-            experiment has this method alone, and as many seeds as a rehearsal. None: the preset itself.
-    """
-
-    preset: str
-    index: int
-    rehearsal: bool = False
-    changes: Changes | None = None
-
-    @property
-    def experiment(self) -> Experiment:
-        return _made(self)[0]
-
-    @property
-    def variant(self) -> VariantRun:
-        """The method; its config is that of all runs, with the first seed and nothing held out."""
-        return _made(self)[1]
-
-    @property
-    def entry(self) -> MethodEntry:
-        return self.experiment.methods[self.variant.index]
-
-    @property
-    def domains(self) -> dict[str, str]:
-        """The paper's domains -> the runs' domains, if they differ, as in rehearsals."""
-        return mini.stand_ins(published()[self.preset]) if self.rehearsal else {}
-
-    @property
-    def held_out(self) -> tuple[str, ...]:
-        """The domains that the paper's experiment holds out in turn."""
-        return published()[self.preset].held_out
-
-    @cache  # noqa: B019 - sources are few, and live as long as the presets
-    def parts(self, value: PublishedValue) -> tuple[SeedAndDomain, ...]:
-        """Return the runs whose mean is compared with a value."""
-        domains = held_out_of(value, self.held_out) if self.held_out else []
-        wanted: list[str | None] = [self.domains.get(domain, domain) for domain in domains]
-        return tuple((seed, domain) for seed in self.experiment.seeds for domain in wanted or [None])
+@library.cached
+def _of_preset(preset: str, rehearsal: bool) -> list[RunSource]:
+    """Return the runs of each method of a preset, or of the preset's rehearsal."""
+    large, domains = published()[preset], {}
+    experiment = large
+    if rehearsal:
+        experiment, domains = mini.rehearsal(large), mini.stand_ins(large)
+    return [
+        replace(of, preset=preset, held_out=large.held_out, domains=domains, rehearsal=rehearsal)
+        for of in variant_runs(experiment)
+    ]
 
 
 @library.cached
-def _experiment(preset: str, rehearsal: bool) -> tuple[Experiment, list[VariantRun]]:
-    experiment = mini.rehearsal(published()[preset]) if rehearsal else published()[preset]
-    return experiment, variant_runs(experiment)
-
-
-@library.cached
-def _made(source: RunSource) -> tuple[Experiment, VariantRun]:
-    """Return the experiment of a source and its method; under a reading it reproduces nothing."""
-    preset, index, changes = published()[source.preset], source.index, source.changes
-    if changes is None:
-        experiment, variants = _experiment(source.preset, source.rehearsal)
-        return experiment, variants[index]
-    alone: dict[str, object] = {"methods": preset.methods[index : index + 1], "reproduces": ()}
+def reading_of(source: RunSource, changes: Changes) -> RunSource:
+    """Return the runs of a preset's method under a reading, which reproduces nothing."""
+    preset = published()[source.preset]
+    alone: dict[str, object] = {"methods": preset.methods[source.index : source.index + 1], "reproduces": ()}
     alone["seeds"] = mini.seeds(preset.seeds)
     experiment = sweeps.fixed(preset.model_copy(update=alone), dict(changes))
     if source.rehearsal:
@@ -105,7 +61,8 @@ def _made(source: RunSource) -> tuple[Experiment, VariantRun]:
         if prompt := dict(changes).get("data.template"):  # the paper's own suits its classes alone
             data = experiment.data.model_copy(update={"template": prompt})
             experiment = experiment.model_copy(update={"data": data})
-    return experiment, variant_runs(experiment)[0]
+    of = variant_runs(experiment)[0]
+    return replace(source, experiment=experiment, config=of.config, fields=of.fields, changes=changes)
 
 
 @library.cached
@@ -126,9 +83,9 @@ def source_of(value: PublishedValue, rehearsal: bool = False) -> RunSource | NoE
             and printed_backbone(experiment, paper) == value.backbone
         ]
     for preset in presets:
-        variant = find_variant(_experiment(preset, False)[1], value)
-        if isinstance(variant, VariantRun):
-            return RunSource(preset, variant.index, rehearsal)
+        found = find_variant(_of_preset(preset, False), value)
+        if isinstance(found, RunSource):
+            return _of_preset(preset, rehearsal)[found.index]
     return NoEquivalent("no single run", "no preset has this method in this setting")
 
 
@@ -330,8 +287,8 @@ def table_cells(
     means = {value: parts_of_mean(value) for value in values}
     sources = {one: source_of(one, rehearsal) for value, parts in means.items() for one in parts or (value,)}
     of_runs = {value: source for value, source in sources.items() if isinstance(source, RunSource)}
-    recorded.read_results((source.variant.key, value.rule) for value, source in of_runs.items())
-    lacks = {source: available.lacks(source.variant.config) for source in set(of_runs.values())}
+    recorded.read_results((source.key, value.rule) for value, source in of_runs.items())
+    lacks = {source: available.lacks(source.config) for source in set(of_runs.values())}
     found: dict[PublishedValue, TableCell] = {}
     for value, source in sources.items():
         if (count := computed(value)) is not None:
@@ -341,8 +298,7 @@ def table_cells(
         elif isinstance(source, NoEquivalent):
             found[value] = TableCell(value, source.status, reason=source.reason)
         else:
-            key = source.variant.key
-            measured = recorded.measurement(value, key, source.held_out, source.domains, rehearsal)
+            measured = recorded.measurement(value, source)
             found[value] = cell_of(recorded, value, source, measured, lacks[source])
     return {
         value: _mean_cell(value, [found[part] for part in parts]) if parts else found[value]
@@ -394,7 +350,7 @@ def cell_of(
     lacks: tuple[Lack, ...],
 ) -> TableCell:
     """Return the cell of a value that a source gives; ``lacks`` is what the source's runs need."""
-    parts, key = source.parts(value), source.variant.key
+    parts, key = source.parts(value), source.key
     done, active, early = recorded.done(key), recorded.active(key), recorded.ended_early(key)
     active_runs = tuple(active[p] for p in parts if p in active and p not in done)
     missing = tuple(p for p in parts if p not in done and p not in active)
@@ -406,7 +362,7 @@ def cell_of(
         training = recorded.results(key, "last", unfinished=True)
         seeds = {r.run.seed for r in training}
         runs = [*(r for r in recorded.results(key, value.rule) if r.run.seed in seeds), *training]
-        current = spread(recorded.by_seed(value, runs, source.held_out, source.domains).values())
+        current = spread(recorded.by_seed(value, runs, source).values())
     kinds = {lack.kind for lack in lacks}
     status: CellStatus
     if measured is not None and measured.stat is not None:
@@ -470,7 +426,7 @@ def missing_parts(
     for cell in (part for one in cells for part in one.parts or (one,)):
         if cell.source is None:
             continue
-        allowed, key = cell.source.experiment.seeds[:seeds], cell.source.variant.key
+        allowed, key = cell.source.experiment.seeds[:seeds], cell.source.key
         for part in cell.missing:
             if part[0] in allowed and (key, part) not in listed:
                 listed.add((key, part))
@@ -488,23 +444,23 @@ def fillings(cells: Iterable[TableCell], available: Availability, seeds: int | N
     found = []
     for sources in by_experiment.values():
         paper, ordered = sources[0].experiment, sorted(sources, key=lambda source: source.index)
-        methods = tuple(source.entry for source in ordered)
-        wanted = frozenset((source.variant.title, *part) for source in sources for part in missing[source])
+        methods = tuple(source.config.method for source in ordered)
+        wanted = frozenset((source.title, *part) for source in sources for part in missing[source])
         changes: dict[str, object] = {
             "methods": methods,
             "seeds": tuple(seed for seed in paper.seeds if seed in {s for _, s, _ in wanted}),
         }
         if methods != paper.methods:
-            changes["name"] = f"{paper.name}: {first_few([s.variant.title for s in ordered], 3)}"[:500]
+            changes["name"] = f"{paper.name}: {first_few([s.title for s in ordered], 3)}"[:500]
         root = available.roots.get(paper.data.name)
         if root is not None and paper.data.root is None and not sources[0].rehearsal:
             changes["data"] = paper.data.model_copy(update={"root": root})
-        lacks = dict.fromkeys(lack for of in sources for lack in available.lacks(of.variant.config))
+        lacks = dict.fromkeys(lack for of in sources for lack in available.lacks(of.config))
         found.append(Filling(paper.model_copy(update=changes), wanted, tuple(lacks)))
     return found
 
 
 def seconds(past: forecast.Precedents, parts: dict[RunSource, list[SeedAndDomain]]) -> float | None:
     """Estimate the seconds of missing runs from similar runs on this machine; None without such runs."""
-    runs = [source.variant.config for source, of_source in parts.items() for _ in of_source]
+    runs = [source.config for source, of_source in parts.items() for _ in of_source]
     return forecast.seconds(past, runs) if runs else 0.0

@@ -22,9 +22,9 @@ from fedcore.base.seeds import numpy_generator
 from fedcore.config import sweeps
 from fedcore.methods import registry
 from fedcore.papers import library, mini
-from fedcore.papers.cells import Availability, RunSource, TableCell, cell_of, source_of
+from fedcore.papers.cells import Availability, TableCell, cell_of, reading_of, source_of
 from fedcore.papers.comparability import comparability, reasons
-from fedcore.papers.equivalents import TIMES, left_open, variant_runs
+from fedcore.papers.equivalents import TIMES, RunSource, left_open, variant_runs
 from fedcore.papers.experiments import data_sets, experiments, runs
 from fedcore.papers.library import CHOICES_FILE, REASONS_FILE, Paper
 from fedcore.papers.published import PublishedValue, load
@@ -284,7 +284,7 @@ class Multiverse:
     def cells(self, recorded: RecordedRuns, available: Availability) -> list[TableCell]:
         """Return a cell for each value and distinct source, whose missing runs ``fillings`` names."""
         pairs = dict.fromkeys((v, self.source(v, r)) for r in self.readings for v in self.ranking.values)
-        return [cell_of(recorded, v, of, None, available.lacks(of.variant.config)) for v, of in pairs]
+        return [cell_of(recorded, v, of, None, available.lacks(of.config)) for v, of in pairs]
 
     def read(self, recorded: RecordedRuns) -> Multiverse:
         """Return the readings with what was ``found``: the ranking under every one whose runs are finished.
@@ -293,14 +293,14 @@ class Multiverse:
         """
         places = [(r, v) for r in self.readings for v in self.ranking.values]
         wanted = {(r, v): (self.source(v, r), self.rule(v, r)) for r, v in places}
-        recorded.read_results((source.variant.key, rule) for source, rule in wanted.values())
+        recorded.read_results((source.key, rule) for source, rule in wanted.values())
         read: dict[tuple[PublishedValue, str, Rule], dict[int, float]] = {}
         found: dict[Reading, dict[PublishedValue, ValuesBySeed]] = {r: {} for r in self.readings}
         for (reading, value), (source, rule) in wanted.items():
-            place = (value, source.variant.key, rule)
+            place = (value, source.key, rule)
             if place not in read:
-                results = recorded.results(source.variant.key, rule)
-                by_seed = recorded.by_seed(value, results, source.held_out, source.domains)
+                results = recorded.results(source.key, rule)
+                by_seed = recorded.by_seed(value, results, source)
                 read[place] = {s: by_seed[s] for s in source.experiment.seeds if s in by_seed}
             if len(read[place]) == len(source.experiment.seeds):
                 found[reading][value] = read[place]
@@ -361,11 +361,11 @@ class Multiverse:
 
 
 def _source(value: PublishedValue, taken: Sequence[Alternative], rehearsal: bool) -> RunSource:
-    preset = source_of(value)
+    preset = source_of(value, rehearsal)
     if not isinstance(preset, RunSource):
         raise ValueError(f"no runs give {value}")
     changes = {path: of for alternative in taken for path, of in alternative.set.items()}
-    return RunSource(preset.preset, preset.index, rehearsal, tuple(changes.items()))
+    return reading_of(preset, tuple(changes.items()))
 
 
 def multiverse(ranking: Ranking, rehearsal: bool = False, most: int = MOST_READINGS) -> Multiverse:
@@ -390,7 +390,7 @@ def _identity(alternative: Alternative, about: Sequence[PublishedValue], rehears
     for value in about:
         source = _source(value, [alternative], rehearsal)
         short = alternative.rule == "mean10" and source.experiment.rounds <= AVERAGED_ROUNDS
-        found.append((source.variant.key, value.rule if short else alternative.rule or value.rule))
+        found.append((source.key, value.rule if short else alternative.rule or value.rule))
     return tuple(found)
 
 

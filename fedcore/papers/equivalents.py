@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from fedcore.config import Experiment, RunConfig, expand, sweeps
+from fedcore.config import Experiment, MethodEntry, RunConfig, expand, sweeps
 from fedcore.methods import class_texts, hyperparameters, registry
 from fedcore.methods.hyperparameters import LeftOpen
 from fedcore.papers import library
@@ -16,7 +15,8 @@ from fedcore.papers.experiments import LocalPerformance, PrintedMethod, domain_n
 from fedcore.papers.library import RUNS_FILE
 from fedcore.papers.published import PublishedValue, computed, values_of
 from fedcore.results.metrics import Metric
-from fedcore.results.settings import unused_fields
+from fedcore.results.rows import SeedAndDomain
+from fedcore.results.settings import row_key
 
 MEASURED: dict[str, Metric | None] = {
     "accuracy": "personal",
@@ -111,38 +111,73 @@ def left_open(value: PublishedValue) -> list[LeftOpen]:
     return hyperparameters.left_open(registry.get(ours.name).Config, ours.fields | federation)
 
 
+Changes = tuple[tuple[str, object], ...]
+"""Paths of an experiment's fields, as in a sweep, with their values."""
+
+
 @dataclass(frozen=True)
-class VariantRun:
-    """A run of a variant (``sweeps.Variant``) with the first seed and nothing held out.
+class RunSource:
+    """A variant of an experiment (``sweeps.Variant``): the runs whose mean is compared with a value.
+
+    Those of presets are equal if preset, method and changes are.
 
     Attributes:
-        index: of its method in the experiment.
-        content: the fields that are equal in all runs of the variant (``content``).
+        experiment: that of the runs: a preset, its rehearsal, or a reading of one of them.
+        config: that of all runs, with the first seed and nothing held out.
+        fields: its hyper-parameters, defaults included.
+        index: of its method in the preset, or in the experiment.
+        preset: empty for an experiment that is not one.
+        held_out: the domains that the paper's experiment holds out in turn.
+        domains: of a rehearsal, the paper's domains -> the runs' domains.
+        changes: of one of several readings, the fields that have another value than in the preset. Its
+            experiment has this method alone, and as many seeds as a rehearsal. None: the preset itself.
     """
 
+    experiment: Experiment = field(compare=False)
+    config: RunConfig = field(compare=False)
+    fields: dict[str, Any] = field(compare=False)
     index: int
-    config: RunConfig
-    content: dict[str, Any]
+    preset: str = ""
+    held_out: tuple[str, ...] = ()
+    domains: Mapping[str, str] = field(default_factory=dict, compare=False)
+    rehearsal: bool = False
+    changes: Changes | None = None
 
     @cached_property
     def key(self) -> str:
-        return content_key(self.content)
+        return content_key(self.config)
 
     @property
     def title(self) -> str:
         """The method's name in its experiment."""
         return self.config.method.label or registry.title(self.config.method.name)
 
+    def held_out_for(self, value: PublishedValue) -> list[str | None]:
+        """Return the held-out domains of the runs that a value averages, as the runs name them."""
+        if not self.held_out:
+            return [None]
+        domain = value.held_out or value.target
+        domains = self.held_out if domain == "avg" else (domains_of(value)[domain],)
+        return [self.domains.get(name, name) for name in domains]
 
-def variant_runs(experiment: Experiment) -> list[VariantRun]:
-    """Return a run of each variant of an experiment, in the order of ``sweeps.variants``."""
+    def parts(self, value: PublishedValue) -> tuple[SeedAndDomain, ...]:
+        """Return the runs whose mean is compared with a value."""
+        domains = self.held_out_for(value)
+        return tuple((seed, domain) for seed in self.experiment.seeds for domain in domains)
+
+
+def variant_runs(experiment: Experiment) -> list[RunSource]:
+    """Return the runs of each variant of an experiment, in the order of ``sweeps.variants``."""
     runs = expand(experiment.model_copy(update={"held_out": (), "seeds": experiment.seeds[:1]}))
-    indices = (variant.index for variant in sweeps.variants(experiment))
-    pairs = zip(indices, runs, strict=True)
-    return [VariantRun(index, run, content(run, f"methods.{index}")) for index, run in pairs]
+    found = []
+    for variant, run in zip(sweeps.variants(experiment), runs, strict=True):
+        place, held_out = f"methods.{variant.index}.config", experiment.held_out
+        fields = registry.build_config(run.method.name, run.method.config, place).model_dump(mode="json")
+        found.append(RunSource(experiment, run, fields, variant.index, held_out=held_out))
+    return found
 
 
-def find_variant(among: Sequence[VariantRun], value: PublishedValue) -> VariantRun | NoEquivalent | None:
+def find_variant(among: Sequence[RunSource], value: PublishedValue) -> RunSource | NoEquivalent | None:
     """Return the variant that measures a published value, why no run can, or None without such a method.
 
     If several variants have its method and fields, it is the first: printed values come first in a sweep.
@@ -151,49 +186,21 @@ def find_variant(among: Sequence[VariantRun], value: PublishedValue) -> VariantR
     if isinstance(ours, NoEquivalent):
         return ours
     for variant in among:
-        method = variant.content["method"]
-        if method["name"] == ours.name and all(method["config"][n] == v for n, v in ours.fields.items()):
+        named = variant.config.method.name == ours.name
+        if named and all(variant.fields[n] == wanted for n, wanted in ours.fields.items()):
             return variant
     return None
 
 
-def content(config: RunConfig, field: str = "methods") -> dict[str, Any]:
-    """Return the fields that are equal in all runs of one variant, with the defaults of its method resolved.
+def content_key(config: RunConfig) -> str:
+    """Return a key that is equal for all runs of one variant: their ``row_key``.
 
-    Runs of one variant may differ in seed, held-out domain, data folder, time limit, kept checkpoints and
-    class descriptions. They may also differ in fields that their kind of partition does not use, because a
-    sweep over kinds sets the fields of all of them.
-
-    Args:
-        field: where an error names an unknown method or hyper-parameter.
+    But texts that describe the classes do not count, nor the search that found the hyper-parameters.
     """
-    may_differ: dict[str, Any] = {
-        "seed": True,
-        "held_out": True,
-        "time_limit": True,
-        "keep_checkpoints": True,
-        "data": {"root"},
-        "partition": unused_fields(config.partition),
-    }
-    content = config.model_dump(mode="json", exclude=may_differ)
-    method = config.method
-    full = registry.build_config(method.name, method.config, f"{field}.config")
-    descriptions = {*class_texts.fields(type(full))}
-    content["method"] = {"name": method.name, "config": full.model_dump(mode="json", exclude=descriptions)}
-    return content
-
-
-def content_key(content: dict[str, Any]) -> str:
-    """Return a text that is equal for runs with this content."""
-    return json.dumps(content, sort_keys=True)
-
-
-def held_out_of(published: PublishedValue, held_out: Sequence[str]) -> list[str]:
-    """Return the held-out domains whose runs a value averages: the one in its setting or target, else all."""
-    domain = published.held_out or published.target
-    if domain == "avg":
-        return list(held_out)
-    return [domains_of(published)[domain]]
+    method, texts = config.method, class_texts.fields(registry.get(config.method.name).Config)
+    given = {name: value for name, value in method.config.items() if name not in texts}
+    entry = MethodEntry(name=method.name, config=given)
+    return row_key(config.model_copy(update={"method": entry}))
 
 
 def domains_of(published: PublishedValue) -> dict[str, str]:

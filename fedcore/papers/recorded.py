@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,10 +18,9 @@ from fedcore.papers.comparability import comparability_of_runs
 from fedcore.papers.equivalents import (
     MEASURED,
     TIMES,
-    content,
+    RunSource,
     content_key,
     domains_of,
-    held_out_of,
     local_performance,
 )
 from fedcore.papers.published import PublishedValue
@@ -110,7 +108,7 @@ class RecordedRuns:
             if config is None:  # it is damaged
                 continue
             with suppress(FedLensError):  # a custom method whose file is not loaded
-                self._runs.setdefault(content_key(content(config)), []).extend(runs)
+                self._runs.setdefault(content_key(config), []).extend(runs)
                 self._caveats |= dict.fromkeys((run.id for run in runs), result_caveat(config))
         for runs in self._runs.values():
             runs.sort(key=lambda run: (run.created_at, run.id))  # merged runs have higher numbers
@@ -173,26 +171,19 @@ class RecordedRuns:
         self,
         value: PublishedValue,
         runs: Iterable[RunResult],
-        held_out: Sequence[str],
-        domains: Mapping[str, str],
+        source: RunSource,
     ) -> dict[int, float]:
-        """Return our value for each seed that has all runs that it needs.
-
-        Args:
-            held_out: the domains that the paper's experiment holds out in turn.
-            domains: the paper's domains -> the runs' domains, if they differ.
-        """
+        """Return our value for each seed that has all runs of a source that it needs."""
         of_seed: dict[int, dict[str | None, RunResult]] = {}
         for result in runs:
             of_seed.setdefault(result.run.seed, {})[result.run.held_out] = result
-        wanted: list[str | None] = [None]
+        wanted = source.held_out_for(value)
         metric, domain = value.metric, domains_of(value).get(value.target)
-        if held_out:
-            wanted = [domains.get(name, name) for name in held_out_of(value, held_out)]
-            if value.method == "Zero Shot" and metric == "comprehensive" and value.target != "avg":
-                # Tables 9 and 10 print zero-shot CLIP by domain, the others by held-out domain
-                metric = "generalization"
-        ours = None if domain is None else domains.get(domain, domain)
+        zero_shot = value.method == "Zero Shot" and source.held_out
+        if zero_shot and metric == "comprehensive" and value.target != "avg":
+            # Tables 9 and 10 print zero-shot CLIP by domain, the others by held-out domain
+            metric = "generalization"
+        ours = None if domain is None else source.domains.get(domain, domain)
         found = {}
         for seed, results in of_seed.items():
             measured = [self._measure(value, metric, results[d], ours) for d in wanted if d in results]
@@ -254,34 +245,24 @@ class RecordedRuns:
         measured = [share for share in rounds if share is not None and not math.isnan(share)]
         return 100 * float(np.mean(measured)) if measured and len(measured) == len(rounds) else None
 
-    def measurement(
-        self,
-        value: PublishedValue,
-        key: str,
-        held_out: Sequence[str],
-        domains: Mapping[str, str] = MappingProxyType({}),
-        rehearsal: bool = False,
-    ) -> Measurement | None:
+    def measurement(self, value: PublishedValue, source: RunSource) -> Measurement | None:
         """Return our value for a published one, from runs without a caveat if possible; None without runs.
 
-        Args:
-            held_out: the domains that the paper's experiment holds out in turn.
-            domains: the paper's domains -> the runs' domains, if they differ.
-            rehearsal: whether the runs are rehearsals, which are compared with nothing.
+        Rehearsals are compared with nothing.
         """
-        results = self.results(key, value.rule)
+        results = self.results(source.key, value.rule)
         exact = [r for r in results if not self._caveats[r.run.id]]
         for chosen in (exact, results):
-            by_seed = self.by_seed(value, chosen, held_out, domains)
+            by_seed = self.by_seed(value, chosen, source)
             if by_seed:
                 break
         if not chosen:
             return None
-        parts = {domains.get(d, d) for d in held_out_of(value, held_out)} if held_out else {None}
+        parts = source.held_out_for(value)
         read = [r for r in chosen if r.run.held_out in parts]
         caveats = [self._caveats[r.run.id] for r in read]
-        against = Comparability() if rehearsal else comparability_of_runs(value, read, caveats)
-        elsewhere = not by_seed and value.metric == "local" and not rehearsal
+        against = Comparability() if source.rehearsal else comparability_of_runs(value, read, caveats)
+        elsewhere = not by_seed and value.metric == "local" and not source.rehearsal
         reason = OTHER_TEST_SET if elsewhere else ""
         ids = tuple(r.run.id for r in read)
         return Measurement(spread(by_seed.values()), ids, against, reason, by_seed)

@@ -9,7 +9,7 @@ from fedcore.config import Experiment
 from fedcore.papers import equivalents, library
 from fedcore.papers.cells import TableCell
 from fedcore.papers.comparability import comparability, comparability_of_runs
-from fedcore.papers.equivalents import MEASURED, NoEquivalent, VariantRun, local_performance
+from fedcore.papers.equivalents import MEASURED, NoEquivalent, RunSource, local_performance
 from fedcore.papers.experiments import followed_by
 from fedcore.papers.published import PublishedValue, values_of
 from fedcore.papers.recorded import RecordedRuns
@@ -25,20 +25,20 @@ OUTCOMES = ("measured", "not run", "not implemented", "no single run", "measured
 def reproductions(store: Store, experiment: Experiment) -> list[TableCell]:
     """Return the published values that an experiment names, with our values if its runs are finished.
 
-    A run counts if it has the config of one of the experiment's variants (``equivalents.content``); see
+    A run counts if it has the config of one of the experiment's variants (``equivalents.content_key``); see
     ``RecordedRuns``. The file of the store need not exist yet.
     """
     if not experiment.reproduces:
         raise FedLensError("this experiment names no published values; add [[reproduces]]", "reproduces")
     variants, recorded = equivalents.variant_runs(experiment), RecordedRuns(store, {experiment.data.name})
     found = {value: equivalents.find_variant(variants, value) for value in values_of(experiment)}
-    recorded.read_results((v.key, value.rule) for value, v in found.items() if isinstance(v, VariantRun))
+    recorded.read_results((v.key, value.rule) for value, v in found.items() if isinstance(v, RunSource))
     cells = []
     for value, variant in found.items():
         if isinstance(variant, NoEquivalent):
             cells.append(TableCell(value, variant.status, reason=variant.reason))
             continue
-        ours = None if variant is None else recorded.measurement(value, variant.key, experiment.held_out)
+        ours = None if variant is None else recorded.measurement(value, variant)
         if ours is not None and (ours.stat or ours.reason):
             status = ours.comparability.state if ours.stat else "not run"
             against, reason = ours.comparability, ours.reason
@@ -81,7 +81,7 @@ def printed_values(comparison: Comparison, experiments: Iterable[Experiment]) ->
     """Match the published values that experiments name with the rows that have the printed method's config.
 
     A row of any experiment counts if its config is that of a variant of an experiment that names published
-    values (``equivalents.content``) and it holds out the same domains. An experiment that matches no
+    values (``equivalents.content_key``) and it holds out the same domains. An experiment that matches no
     published value or has an unknown method is skipped; `fedlens published` shows the reason.
     """
     values: dict[RowKey, dict[Metric, tuple[PrintedValue, ...]]] = {}
@@ -114,14 +114,14 @@ def _add(
     for group in comparison.rows:
         held_out = {result.run.held_out for result in group.runs} - {None}
         if group.trained_by_fedlens and group.method in methods and held_out == set(experiment.held_out):
-            key = equivalents.content_key(equivalents.content(group.config))
+            key = equivalents.content_key(group.config)
             rows_of_variants.setdefault(key, []).append(group)
     for published in values_of(experiment):
         metric = column_of(published)
         if metric is None:
             continue
         variant = equivalents.find_variant(variants, published)
-        rows = rows_of_variants.get(variant.key, []) if isinstance(variant, VariantRun) else []
+        rows = rows_of_variants.get(variant.key, []) if isinstance(variant, RunSource) else []
         for group in rows:
             by_metric = values.setdefault((group.setting, group.key), {})
             against = comparability_of_runs(published, group.runs, [group.caveat])

@@ -177,7 +177,7 @@ def _describe(cell: TableCell, snapshot: Snapshot) -> None:
         ["Status", markup.esc(f"{cell.status}: {STATUSES[cell.status]}")],
     ]
     sources = [part.source for part in cell.parts or (cell,) if part.source is not None]
-    rows += [["Method", markup.esc(f"{of.variant.title} of the preset {of.preset}")] for of in sources]
+    rows += [["Method", markup.esc(f"{of.title} of the preset {of.preset}")] for of in sources]
     if cell.reason:
         rows.append(["Reason", markup.esc(cell.reason)])
     rows += [["Audit", markup.esc(f"{found.kind}: {found.text}")] for found in findings_of(value)]
@@ -352,7 +352,7 @@ def draw_readings(table: PrintedTable, snapshot: Snapshot) -> None:
     rival = rivals.get(quantity)
     found = curve(shown.values(rival))
     choices = [(c.name, [a.label for a in c.alternatives]) for c in shown.choices]
-    method = shown.source(ranking.proposed, shown.readings[0]).entry.name
+    method = shown.source(ranking.proposed, shown.readings[0]).config.method.name
     chart = specification_chart(found, choices, quantity, method, session.theme(), session.is_narrow())
     st.markdown(
         f"**{markup.md(chart.alt)}** {markup.md(shown.survival.text(proposed))}."

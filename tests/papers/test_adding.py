@@ -223,7 +223,7 @@ def test_an_added_paper_sets_runs_as_those_that_ship(db, tmp_path, capsys) -> No
     )
     prompt, other = published.load("mine")
     source = source_of(prompt)
-    assert source.preset == "mine/table1" and source.variant.config.method.config["context_length"] == 8
+    assert source.preset == "mine/table1" and source.config.method.config["context_length"] == 8
     assert source_of(other) == NoEquivalent("not implemented", "nobody has written it")
     assert main(["published", "--preset", "mine/table1", "--db", str(db)]) == 0
     assert "2 values: 1 not run, with a caveat, 1 not implemented" in capsys.readouterr().err

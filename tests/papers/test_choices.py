@@ -16,8 +16,9 @@ from fedcore.clip.specs import MINI_MODELS
 from fedcore.config import Experiment
 from fedcore.methods import registry
 from fedcore.papers import adding, choices, library, mini
-from fedcore.papers.cells import Availability, RunSource, fillings, missing_parts, source_of
+from fedcore.papers.cells import Availability, fillings, missing_parts, source_of
 from fedcore.papers.choices import Alternative, Choice, Multiverse, Ranking
+from fedcore.papers.equivalents import RunSource
 from fedcore.papers.experiments import preset
 from fedcore.papers.mini import DATA
 from fedcore.papers.published import PublishedValue, load
@@ -159,9 +160,9 @@ def test_runs_that_several_readings_share_are_trained_once(tmp_path: Path) -> No
     recorded = RecordedRuns(Store(tmp_path / "none.db"), {DATA})
     parts = missing_parts(space.cells(recorded, Availability({})))
     # FedDEAP has six choices of its own, CLIP-FC one
-    assert {source.entry.name: 0 for source in parts} == {"feddeap": 0, "clip-fc": 0}
-    assert sum(source.entry.name == "feddeap" for source in parts) == 64
-    assert sum(source.entry.name == "clip-fc" for source in parts) == 2
+    assert {source.config.method.name: 0 for source in parts} == {"feddeap": 0, "clip-fc": 0}
+    assert sum(source.config.method.name == "feddeap" for source in parts) == 64
+    assert sum(source.config.method.name == "clip-fc" for source in parts) == 2
     assert {len(of_source) for of_source in parts.values()} == {3}
     (experiment,) = fillings(space.cells(recorded, Availability({})), Availability({}))
     assert len(experiment.wanted) == 198
@@ -325,7 +326,7 @@ def test_a_rehearsal_of_a_preset_fills_its_table_and_the_reading_of_fedlens() ->
     space = choices.multiverse(ranking(), rehearsal=True, most=1)
     of_table, of_reading = source_of(proposed, True), space.source(proposed, space.readings[0])
     assert isinstance(of_table, RunSource) and of_reading.changes == ()
-    assert of_table.variant.key == of_reading.variant.key
+    assert of_table.key == of_reading.key
     assert of_table.parts(proposed) == of_reading.parts(proposed)
     assert preset(of_table.preset).seeds == (1,) and of_table.experiment.seeds == (1, 2, 3)
     assert of_table.experiment == mini.rehearsal(preset(of_table.preset))

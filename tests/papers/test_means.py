@@ -9,14 +9,13 @@ import pytest
 from fedcore.papers import cells
 from fedcore.papers.cells import (
     Availability,
-    RunSource,
     TableCell,
     fillings,
     missing_parts,
     source_of,
     table_cells,
 )
-from fedcore.papers.equivalents import parts_of_mean
+from fedcore.papers.equivalents import RunSource, parts_of_mean
 from fedcore.papers.mini import DATA
 from fedcore.papers.published import load
 from fedcore.papers.recorded import Measurement, RecordedRuns
@@ -35,7 +34,7 @@ def test_every_value_of_the_headline_table_has_the_runs_of_five_data_sets() -> N
     for value in MAIN:
         sources = [source_of(part) for part in parts_of_mean(value)]
         assert all(isinstance(source, RunSource) for source in sources), value
-        assert len({source.variant.config.data.name for source in sources}) == 5
+        assert len({source.config.data.name for source in sources}) == 5
 
 
 @pytest.mark.parametrize("paper", ["fedot", "feddeap"])

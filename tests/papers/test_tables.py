@@ -11,7 +11,6 @@ from fedcore.engine.plan import plan
 from fedcore.papers import layout
 from fedcore.papers.cells import (
     Availability,
-    RunSource,
     TableCell,
     fillings,
     find_available,
@@ -20,7 +19,7 @@ from fedcore.papers.cells import (
     table_cells,
 )
 from fedcore.papers.comparability import Comparability
-from fedcore.papers.equivalents import NoEquivalent
+from fedcore.papers.equivalents import NoEquivalent, RunSource
 from fedcore.papers.experiments import data_names
 from fedcore.papers.layout import all_tables, tables
 from fedcore.papers.mini import DATA
@@ -145,7 +144,7 @@ def test_a_run_that_several_cells_need_is_queued_once(db: Path) -> None:
     ]
     assert sum(len(filling.wanted) for filling in every) == len(keys)
     missing = missing_parts(cells.values())
-    contents = [(source.variant.key, part) for source, parts in missing.items() for part in parts]
+    contents = [(source.key, part) for source, parts in missing.items() for part in parts]
     assert len(contents) == len(set(contents))
 
 

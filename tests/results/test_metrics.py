@@ -11,6 +11,7 @@ import pytest
 
 from fedcore.base.events import Entity, Started
 from fedcore.papers import published
+from fedcore.papers.equivalents import RunSource
 from fedcore.papers.recorded import RecordedRuns, round_shares
 from fedcore.results.comparison import compare
 from fedcore.results.frames import cell_frame, client_shares, domain_shares, round_metrics
@@ -90,7 +91,8 @@ def test_what_stands_beside_the_papers_is_the_same_with_two_clients_of_a_domain(
     published_value = next(f for f in published.load_all() if f.paper == "fedot" and f.metric == metric)
     result = SimpleNamespace(run=SimpleNamespace(id=1, seed=1, held_out=None), rounds=(5,))
     average = replace(published_value, setting="", target="avg")
-    assert recorded.by_seed(average, [result], (), {}) == {1: pytest.approx(100 * expected)}
+    source = RunSource(None, None, {}, 0)
+    assert recorded.by_seed(average, [result], source) == {1: pytest.approx(100 * expected)}
 
 
 def test_a_client_of_the_held_out_domain_is_no_part_of_p():
