@@ -17,6 +17,7 @@ from fedcore.results.charts.theme import (
     TOOLBAR,
     Chart,
     Theme,
+    apply_layout,
     cell_texts,
     escape,
     hover,
@@ -31,6 +32,7 @@ _MARKS = ("circle", "square", "diamond", "triangle-up", "pentagon", "hexagon")
 _NUMBERS_UP_TO, _FEW_CLASSES = 20, 12
 _POINTS = {"image": (0, "circle", 6), "centroid": (2, "x", 12), "class feature": (1, "star", 15)}
 """Kind of a point in a t-SNE plot, the lowest first -> its code, marker and size."""
+_BARE = {"showgrid": False, "showline": False}
 _COLOUR_BAR_ABOVE = {"orientation": "h", "yanchor": "bottom", "y": 1}
 _SHARE = "%%{customdata[0]}<br><b>%%{%s:.1f} %%</b> (%%{customdata[1]} of %%{customdata[2]})"
 
@@ -63,10 +65,10 @@ def confusion_chart(matrix: Confusion, theme: Theme, narrow: bool = False) -> Ch
         colours = np.where(shares[y, x] >= DARK_TEXT_FROM["accuracy"], "#000000", "#ffffff")
         figure.add_trace(cell_texts(x, y, matrix.counts[y, x].astype(str).tolist(), colours))
     vals, texts = ticks(matrix.classes, 40)
-    axis = {"tickvals": vals, "ticktext": texts, "color": theme.ink, "showgrid": False, "zeroline": False}
+    axis = {**_BARE, "tickvals": vals, "ticktext": texts}
+    apply_layout(figure, theme, TOOLBAR + max(340, min(900, 120 + 26 * n)), margin=MARGIN)
     figure.update_xaxes(title="predicted", tickangle=-45 if narrow else None, **axis)
     figure.update_yaxes(title="true", autorange="reversed", **axis)
-    figure.update_layout(height=TOOLBAR + max(340, min(900, 120 + 26 * n)), **theme.layout, margin=MARGIN)
     if matrix.accuracy is None:
         return Chart(figure, "Confusion matrix: no predictions.")
     worst = matrix.worst
@@ -90,26 +92,15 @@ def class_chart(matrix: Confusion, theme: Theme, method: str) -> Chart:
             hovertemplate=hover(_SHARE % "x"),
         )
     )
-    # By default, plotly hides labels that reach beyond the axis, as half of "100 %" does.
-    figure.update_xaxes(
-        range=[0, 100],
-        dtick=20,
-        ticksuffix=" %",
-        ticklabeloverflow="allow",
-        color=theme.ink,
-        gridcolor=theme.grid,
-    )
+    height = TOOLBAR + max(220, min(1200, 70 + 22 * len(order)))
+    apply_layout(figure, theme, height, margin=MARGIN | {"r": 28})
+    figure.update_xaxes(range=[0, 100], dtick=20, ticksuffix=" %", **_BARE)
     figure.update_yaxes(
+        **_BARE,
         type="category",
         autorange="reversed",
-        color=theme.ink,
         tickvals=[str(i) for i in order],
         ticktext=[short_name(matrix.classes[i]) for i in order],
-    )
-    figure.update_layout(
-        height=TOOLBAR + max(220, min(1200, 70 + 22 * len(order))),
-        **theme.layout,
-        margin=MARGIN | {"r": 28},
     )
     ends = [f"{matrix.classes[i]} {matrix.recall[i]:.1f} %" for i in (order[:1] + order[-1:])]
     return Chart(figure, "Accuracy by class, from " + " to ".join(ends) + "." if order else "No classes.")
@@ -151,14 +142,11 @@ def space_chart(arrays: Mapping[str, np.ndarray], classes: Sequence[str], theme:
     for what, (_, symbol, _) in _POINTS.items():
         if numbers[what]:
             figure.add_trace(legend_key(what, {"symbol": symbol, "size": 10, "color": theme.faint}))
-    hidden = {"showticklabels": False, "showgrid": False, "zeroline": False, "title": None}
-    figure.update_xaxes(**hidden)
-    figure.update_yaxes(**hidden, scaleanchor="x")
     few = len(classes) <= _FEW_CLASSES  # a short legend fits below the plot, a long one needs its side
     legend = {"orientation": "h", "yanchor": "top", "y": 0} if few else {"y": 0.94}
-    figure.update_layout(
-        height=560, legend={"itemsizing": "constant", **legend}, **theme.layout, margin=MARGIN
-    )
+    apply_layout(figure, theme, 560, legend={"itemsizing": "constant", **legend}, margin=MARGIN)
+    figure.update_xaxes(**_BARE, showticklabels=False)
+    figure.update_yaxes(**_BARE, showticklabels=False, scaleanchor="x")
     images = kind == 0
     right = 100 * float(np.mean(label[images] == predicted[images])) if images.any() else 0.0
     by_code = sorted(_POINTS, key=_POINTS.__getitem__)
@@ -215,17 +203,11 @@ def field_chart(rows: Sequence[FieldRow], chart: FieldChart, theme: Theme, metho
             hovertemplate=hover("%{y:.2f} % (n = %{customdata})"),
         )
     )
-    figure.update_xaxes(title=axis, type="category", color=theme.ink)
+    apply_layout(figure, theme, 380, legend={"orientation": "h", "y": -0.25}, margin=MARGIN)
+    figure.update_xaxes(title=axis, type="category", **_BARE)
+    figure.update_yaxes(title="Personal accuracy", ticksuffix=" %", showline=False)
     figure.update_layout(
-        height=380,
-        yaxis={
-            "title": "Personal accuracy",
-            "ticksuffix": " %",
-            "color": theme.ink,
-            "gridcolor": theme.grid,
-            "overlaying": "y2",
-            "tickmode": "auto",
-        },
+        yaxis={"overlaying": "y2", "tickmode": "auto"},
         yaxis2={
             "title": chart.title,
             "side": "right",
@@ -234,9 +216,6 @@ def field_chart(rows: Sequence[FieldRow], chart: FieldChart, theme: Theme, metho
             "tickformat": ",",
             "rangemode": "tozero",
         },
-        legend={"orientation": "h", "y": -0.25},
-        **theme.layout,
-        margin=MARGIN,
     )
     summary = "; ".join(
         f"{chart.symbol} = {f.setting}: {f.accuracy.text()} % with {f.recorded:,}" for f in rows
