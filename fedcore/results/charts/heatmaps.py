@@ -25,7 +25,6 @@ from fedcore.results.charts.theme import (
     escape,
     hover,
     legend_key,
-    letters,
     rounds_as_python,
     shorten,
     silent_trace,
@@ -40,7 +39,6 @@ MAX_WITH_GAPS = 40
 """Number of rows or columns above which cells touch; between small cells, gaps would form a pattern."""
 HELD_OUT = "held out"  # rows of FedOT's ACC matrix
 LETTER, SMALL, BESIDE = 7.4, 5.6, 120  # pixels: a letter of a title, of a name; colour bar and axes' titles
-TITLE, NAME_LETTER = 24, 5  # pixels: the title of a vertical axis; a letter of a name beside it
 COLOUR_BAR, COLOUR_BAR_GAP = 99, 0.03  # pixels; share of the panels' width, for windows wider than expected
 OVERHANG = 80  # pixels by which the title of a single panel may exceed its width
 CELL, PAPER_CELL = 30, 18  # pixels, height of a row
@@ -172,13 +170,12 @@ class _Places:
         self._above = [sum(bodies[:i]) + i * self._gap for i in range(rows)]  # pixels above a row of panels
         name = _longest(n for p in panels for n in p.rows)
         inside = pixels - BESIDE - SMALL * name
-        left, right = 8, 8
+        right = 8
         if any(p.values.size for p in panels):
-            # where labels or the colour bar take more, plotly finds that out by drawing everything twice
-            labels = (text for p in panels for text in _axis_names(p.rows, MANY_ROWS)["ticktext"])
-            left = ceil(TITLE + NAME_LETTER * max(map(letters, labels)))
+            # where the colour bar takes more, plotly finds that out by drawing everything twice
             right = ceil(COLOUR_BAR + COLOUR_BAR_GAP * inside)
-        self.margin = {"l": left, "r": right, "t": 54 + above, "b": 88, "pad": 0}
+        # chart.js gives the names of rows their room on the left
+        self.margin = {"l": 8, "r": right, "t": 54 + above, "b": 88, "pad": 0}
         self.height = int(self._inner + self.margin["t"] + self.margin["b"])
         usual = min(
             0.12, (0.34 if self.columns < 5 else 0.22) / self.columns, 0.03 + name * 0.0065
