@@ -40,6 +40,7 @@ AXIS = {"automargin": True, "ticks": ""}
 TEMPLATE = {
     "layout": {
         "margin": {"pad": 8},
+        "clickmode": "none",  # every click that plotly reports draws the page again; see ``draw_figure``
         "xaxis": {**AXIS, "showgrid": False, "zeroline": False, "title": {"standoff": 20}},
         "yaxis": {**AXIS, "title": {"standoff": 24}},
     }
@@ -127,6 +128,8 @@ def draw_figure(
     if st.session_state.get("as_tables"):
         draw_tables(figure.numbers())
     else:
+        if on_cell is not None:
+            chart.figure.update_layout(clickmode="event")
         draw_payload(payload(chart), key, on_cell)
     if with_alt:
         st.caption(markup.md(chart.alt))
