@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from sqlite3 import Row
 from typing import Literal
 
 from fedcore.config import Tuned
@@ -66,22 +65,12 @@ def _both(one: float | None, other: float | None) -> float | None:
 def row_costs(store: Store, comparison: Comparison, setting: str, metric: Metric = "personal") -> list[Cost]:
     """Return the traffic and time of whole runs, with the accuracy that they reached."""
     names = ("bytes_up", "bytes_down", "seconds_train", "seconds_aggregate", "seconds_evaluate")
-    measured = store.rounds.measured(comparison.run_ids(setting), *names)
-    rounds = group_by(measured, lambda row: row["run_id"])
-
-    def total(rows: Sequence[Row], name: str) -> float | None:
-        """Return a run's sum; None if a round, except for round 0, was not measured or is missing."""
-        trained = [row for row in rows if row["round"] > 0]
-        values = [row[name] for row in rows if row["round"] > 0 or row[name] is not None]
-        is_whole = None not in values and (not trained or trained[-1]["round"] == len(trained))
-        return sum_or_none(*values) if is_whole else None
-
+    totals = store.rounds.totals(comparison.run_ids(setting), *names)
+    unmeasured = (None,) * len(names)
     costs = []
     for g in comparison.rows_in(setting):
-        recorded = [rounds.get(r.run.id, []) for part in g.parts for r in part.runs]
-        up, down, train, aggregate, evaluate = (
-            mean_or_none(total(rows, name) for rows in recorded) for name in names
-        )
+        of_runs = [totals.get(r.run.id, unmeasured) for part in g.parts for r in part.runs]
+        up, down, train, aggregate, evaluate = map(mean_or_none, zip(*of_runs, strict=True))
         stat, comparable = g.stats.get(metric), not g.other_tests
         up, down = (None if sent is None else sent / MEGABYTE for sent in (up, down))
         times, mean = (train, aggregate, evaluate), None if stat is None else stat.mean

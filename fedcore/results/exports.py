@@ -66,14 +66,14 @@ def summary_rows(summary: Summary) -> list[TidyRow]:
         baseline = table.baseline.label if table.baseline is not None else None
         for row in table.rows:
             shared = _shared(row.row, comparison.names)
-            for metric, cell in row.means.items():
+            for metric, stat in row.row.stats.items():
                 difference = row.differences.get(metric, DifferenceCell())
-                content: TidyRow = dict.fromkeys(SUMMARY_COLUMNS) | shared | _numbers(cell.stat)
+                content: TidyRow = dict.fromkeys(SUMMARY_COLUMNS) | shared | _numbers(stat)
                 content |= {
                     "metric": metric,
                     "rule": comparison.rule,
                     "rounds": row.row.config.rounds,
-                    "seeds": " ".join(map(str, cell.by_seed)),
+                    "seeds": " ".join(map(str, row.row.by_seed[metric])),
                     "runs": " ".join(str(result.run.id) for result in row.row.runs),
                     "baseline": baseline,
                     "difference": rounded(difference.points, DIGITS),
@@ -96,7 +96,9 @@ def summary_rows(summary: Summary) -> list[TidyRow]:
                     }
                 rows.append(content)
             without = [
-                m for m in table.metrics if METRICS[m].may_lack and m not in row.means and row.row.no_value
+                m
+                for m in table.metrics
+                if METRICS[m].may_lack and m not in row.row.stats and row.row.no_value
             ]
             for metric in without:
                 content = dict.fromkeys(SUMMARY_COLUMNS) | shared

@@ -45,8 +45,8 @@ def finding(summary: Summary, table: SummaryTable) -> str:
     leaders: dict[tuple[str, ...], list[str]] = {}
     for m in dict.fromkeys([metric, *(m for m in ALSO if m in table.metrics)]):
         rows = _measured(table, m)
-        highest = max((row.means[m].stat.mean for row in rows), default=0.0)
-        names = [_name(row) for row in rows if f"{row.means[m].stat.mean:.1f}" == f"{highest:.1f}"]
+        highest = max((row.row.stats[m].mean for row in rows), default=0.0)
+        names = [_name(row) for row in rows if f"{row.row.stats[m].mean:.1f}" == f"{highest:.1f}"]
         if m == metric or len(names) < len(rows):
             unit = METRICS[m].unit
             value = f"{highest:.1f} %" if unit == "%" else f"{signed(highest)} {unit}"
@@ -91,7 +91,7 @@ def _against_baseline(table: SummaryTable, metric: Metric, test: Test) -> str:
     tested = [(name, found) for name, found in made if found is not None and found.adjusted is not None]
     baseline = shortened(table.baseline.label, LONGEST_NAME)
     if not tested:
-        few = _few_seeds([row for row in table.rows if metric in row.means], metric)
+        few = _few_seeds([row for row in table.rows if metric in row.row.stats], metric)
         return few or f"No row could be tested against {baseline}; the table says why."
     better = [t for t in tested if t[1].better]
     worse = [t for t in tested if t[1].significant and t not in better]
@@ -112,10 +112,10 @@ def _against_baseline(table: SummaryTable, metric: Metric, test: Test) -> str:
 def _against_others(table: SummaryTable, metric: Metric, test: Test) -> str:
     """Return which rows the leader is better than, by tests of all pairs as on the leaderboard."""
     rows = _measured(table, metric)
-    seeded = [row for row in rows if row.means[metric].stat.n >= MIN_PAIRS]
+    seeded = [row for row in rows if row.row.stats[metric].n >= MIN_PAIRS]
     if not seeded:
         return _few_seeds(rows, metric)
-    leader = max(seeded, key=lambda row: row.means[metric].stat.mean)
+    leader = max(seeded, key=lambda row: row.row.stats[metric].mean)
     name = _name(leader)
     compared = [row for row in seeded if not reason_not_comparable(row.row, leader.row)]
     if len(compared) < 2:
@@ -125,7 +125,7 @@ def _against_others(table: SummaryTable, metric: Metric, test: Test) -> str:
             f"The highest of {len(compared)} means is partly luck; choose a baseline to test the differences."
         )
     compared.sort(key=lambda row: row is not leader)  # first, so that its differences are from the others
-    tests = pairwise_tests({row.row.key: row.means[metric].by_seed for row in compared}, test)
+    tests = pairwise_tests({row.row.key: row.row.by_seed[metric] for row in compared}, test)
     against = [(_name(row), tests[leader.row.key, row.row.key]) for row in compared[1:]]
     better = [who for who, found in against if found.better]
     open_ = [f"{who} ({_measured_gap(found)})" for who, found in against if not found.better]
@@ -144,11 +144,11 @@ def _against_others(table: SummaryTable, metric: Metric, test: Test) -> str:
 
 def _measured(table: SummaryTable, metric: Metric) -> list[SummaryRow]:
     """Return the rows that have a metric and were evaluated on the setting's test sets."""
-    return [row for row in table.rows if metric in row.means and not row.row.other_tests]
+    return [row for row in table.rows if metric in row.row.stats and not row.row.other_tests]
 
 
 def _few_seeds(rows: Iterable[SummaryRow], metric: Metric) -> str:
-    counts = [row.means[metric].stat.n for row in rows]
+    counts = [row.row.stats[metric].n for row in rows]
     fewest, most = min(counts), max(counts)
     if fewest >= MIN_PAIRS:
         return ""

@@ -82,7 +82,8 @@ def run_progress(store: Store, runs: Sequence[RunRow]) -> list[RunProgress]:
     for run_id, round_, *parts in store.rounds.measured(running, *names):
         if round_ > 0 and any(p is not None for p in parts):
             pace.setdefault(run_id, []).append(sum(p or 0.0 for p in parts))
-    sent, loading = store.rounds.traffic([r.id for r in runs]), seconds_outside_rounds(store, runs)
+    sent = store.rounds.totals((r.id for r in runs), "bytes_up", "bytes_down")
+    loading = seconds_outside_rounds(store, runs)
     queued = {run_id: i for i, run_id in enumerate(store.queue.ids(), start=1)}
     now = time.time()
     means = {

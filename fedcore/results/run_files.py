@@ -6,12 +6,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from fedcore.config import SHARED, DataConfig, Experiment, dumps
 from fedcore.config.field_names import data_title, field_title, value_text
 from fedcore.data import arrays
-from fedcore.data.images import ImageSet
 from fedcore.results.statistics import group_by
 from fedcore.store import Store
 
@@ -112,22 +109,6 @@ def trained_with(environment: Mapping[str, object]) -> str:
     for name, what in (("checkout", "in a working folder"), ("method_checkout", "with a method's file")):
         said += f", {what} at {environment[name]}" if name in environment else ""
     return " ".join(said.split())  # one line whatever an imported database holds: it is a comment of files
-
-
-@dataclass(frozen=True)
-class DataCounts:
-    """Images per domain and class. Shape: counts (domains, classes)."""
-
-    domains: tuple[str, ...]
-    classes: tuple[str, ...]
-    counts: np.ndarray
-
-
-def count_images(images: ImageSet) -> DataCounts:
-    """Count the images per domain and class."""
-    counts = np.zeros((len(images.domains), len(images.classes)), dtype=np.int64)
-    np.add.at(counts, (np.asarray(images.domain), np.asarray(images.labels)), 1)
-    return DataCounts(images.domains, images.classes, counts)
 
 
 ENCODING_DETAILS = ("folder", "domains", "weights", "precision", "decode", "device", "content")

@@ -23,10 +23,10 @@ from fedcore.results.summary import (
     MARKS,
     MARKS_NOTE,
     DifferenceCell,
-    MeanCell,
     PrintedValue,
     PrintedValues,
     Summary,
+    SummaryRow,
     SummaryTable,
 )
 from fedcore.store import Store
@@ -89,16 +89,16 @@ def eval_results(summary: Summary, label: str, metric: Metric, dataset: str, tas
         url: of the evidence, such as a bundle.
     """
     summary.comparison.check_rows()
-    found = [(t, r) for t in summary.tables for r in t.rows if r.row.label == label and metric in r.means]
+    found = [(t, r) for t in summary.tables for r in t.rows if r.row.label == label and metric in r.row.stats]
     if len(found) != 1:
-        labels = dict.fromkeys(r.row.label for t in summary.tables for r in t.rows if metric in r.means)
+        labels = dict.fromkeys(r.row.label for t in summary.tables for r in t.rows if metric in r.row.stats)
         raise FedLensError(
             f"{len(found)} rows are called '{label}' and have the metric '{metric}'; there are: "
             f"{', '.join(labels)}",
             "row",
         )
     ((table, row),) = found
-    stat = row.means[metric].stat
+    stat = row.row.stats[metric]
     seeds = "1 seed" if stat.n == 1 else f"mean over {stat.n} seeds"
     spread = "" if stat.std is None else f" ± {stat.std:.2f}"
     notes = [
@@ -188,7 +188,7 @@ def _table(summary: Summary, table: SummaryTable) -> str:
     for row in table.rows:
         cells = []
         for m in table.metrics:
-            cells.append(_mean(row.means.get(m), summary.digits))
+            cells.append(_mean(row, m, summary.digits))
             cells += [_printed(row.printed[m])] if m in table.printed_metrics else []
         cells += _difference(row.differences[summary.metric], summary.digits) if against else []
         # braces: after a line's end LaTeX takes a bracket or a star for an argument of it
@@ -209,12 +209,13 @@ def slug(title: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 
 
-def _mean(cell: MeanCell | None, digits: int) -> str:
-    if cell is None:
+def _mean(row: SummaryRow, metric: Metric, digits: int) -> str:
+    if metric not in row.row.stats:
         return "--"
-    macro = {"": "", "best": r"\textbf", "second": r"\underline"}[cell.mark]
-    mean = f"{cell.stat.mean:.{digits}f}"
-    return _with_spread(f"{macro}{{{mean}}}" if macro else mean, cell.stat.std, digits)
+    stat = row.row.stats[metric]
+    macro = {"": "", "best": r"\textbf", "second": r"\underline"}[row.marks[metric]]
+    mean = f"{stat.mean:.{digits}f}"
+    return _with_spread(f"{macro}{{{mean}}}" if macro else mean, stat.std, digits)
 
 
 def _with_spread(mean: str, std: float | None, digits: int = 2) -> str:

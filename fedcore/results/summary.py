@@ -14,25 +14,13 @@ from fedcore.base.progress import counted
 from fedcore.results.comparison import Comparison, RowKey, reason_not_comparable, significance
 from fedcore.results.metrics import METRICS, RULES, Metric, Rule
 from fedcore.results.rows import CAVEAT_MARK, NOT_COMPARABLE_MARK, ComparisonRow
-from fedcore.results.statistics import MIN_PAIRS, TESTS, PairedTest, Stat, Test, group_by, signed
+from fedcore.results.statistics import MIN_PAIRS, TESTS, PairedTest, Test, group_by, signed
 
 RankMark = Literal["", "best", "second"]
+"""Of a mean: ``best`` is set in bold, ``second`` is underlined."""
 MARKS_NOTE = "Bold: best; underlined: second best. Only means over three or more seeds are marked."
 """The legend of the marks, for page, report and LaTeX."""
 MEAN_AND_SPREAD = "mean ± sample standard deviation over seeds"
-
-
-@dataclass(frozen=True)
-class MeanCell:
-    """A mean over seeds, with the value of each seed.
-
-    Attributes:
-        mark: ``best`` is set in bold, ``second`` is underlined.
-    """
-
-    stat: Stat
-    by_seed: Mapping[int, float]
-    mark: RankMark = ""
 
 
 @dataclass(frozen=True)
@@ -68,7 +56,7 @@ class SummaryRow:
     """A row of a summary.
 
     Attributes:
-        means: of every metric that the row has; tables have columns for some of them only.
+        marks: of the row's means; tables have columns for some metrics only.
         differences: from the baseline, by tested metric; empty if the table has no baseline.
         seeds: the number of seeds in each mean: one number, or one per column if they differ.
         rounds: the rounds done, ``20`` or ``7 of 20``.
@@ -76,7 +64,7 @@ class SummaryRow:
     """
 
     row: ComparisonRow
-    means: Mapping[Metric, MeanCell]
+    marks: Mapping[Metric, RankMark]
     printed: Mapping[Metric, tuple[PrintedValue, ...]]
     differences: Mapping[Metric, DifferenceCell]
     seeds: str
@@ -105,7 +93,7 @@ class SummaryTable:
     @property
     def spread(self) -> str:
         """The numbers beside the means in words."""
-        stats = [r.means[m].stat for r in self.rows for m in self.metrics if m in r.means]
+        stats = [r.row.stats[m] for r in self.rows for m in self.metrics if m in r.row.stats]
         several = any(stat.std is not None for stat in stats)
         return MEAN_AND_SPREAD if several else "one seed"
 
@@ -180,9 +168,6 @@ def _table(
     tests = {m: significance(rows, baseline, m, test) for m in tested} if baseline is not None else {}
     made = []
     for row in rows:
-        means = {
-            m: MeanCell(stat, row.by_seed[m], marks[m].get(row.key, "")) for m, stat in row.stats.items()
-        }
         reason = "" if baseline is None else reason_not_comparable(row, baseline)
         remarks = [row.remark] if row.remark else []
         if baseline is not None and reason and not row.other_tests:
@@ -198,7 +183,7 @@ def _table(
         made.append(
             SummaryRow(
                 row,
-                means,
+                {m: marks[m].get(row.key, "") for m in row.stats},
                 {m: printed.of(row, m) for m in METRICS},
                 differences,
                 "/".join(map(str, counts if len(several) > 1 else several)) or "0",

@@ -9,12 +9,12 @@ from fedcore.base.progress import Progress, Work
 from fedcore.config.field_names import number_ranges
 from fedcore.methods import registry
 from fedcore.results.comparison import Comparison, config_differences, partial_fields
-from fedcore.results.metrics import BREAKDOWNS, METRICS
+from fedcore.results.metrics import BREAKDOWNS, METRICS, Metric
 from fedcore.results.progress import budget_text
 from fedcore.results.rows import ComparisonRow, setting_paragraph
 from fedcore.results.run_files import environment_texts
 from fedcore.results.statistics import group_by
-from fedcore.results.summary import DifferenceCell, MeanCell, PrintedValue, Summary, SummaryTable
+from fedcore.results.summary import DifferenceCell, PrintedValue, Summary, SummaryRow, SummaryTable
 from fedcore.share import views
 from fedcore.share.checked import CheckedComparison, ComparisonChoices, available_metrics
 from fedcore.share.recipe import Recipe, recipe_of
@@ -148,7 +148,7 @@ def summary_table(summary: Summary, table: SummaryTable) -> TextTable:
     for row in table.rows:
         cells = [_name(row.row)]
         for m in table.metrics:
-            cells.append(_mean(row.means.get(m), summary.digits))
+            cells.append(_mean(row, m, summary.digits))
             cells += [_printed(row.printed[m])] if m in table.printed_metrics else []
         if table.baseline is not None:
             cells += _difference(row.differences[summary.metric], summary.digits)
@@ -167,11 +167,12 @@ def _name(row: ComparisonRow) -> TextCell:
     return TextCell(f"{row.label} {row.mark}".rstrip(), help=row.remark)
 
 
-def _mean(cell: MeanCell | None, digits: int) -> TextCell:
-    if cell is None:
+def _mean(row: SummaryRow, metric: Metric, digits: int) -> TextCell:
+    if metric not in row.row.stats:
         return TextCell(NONE)
-    seeds = "; ".join(f"seed {seed}: {value:.{digits}f}" for seed, value in cell.by_seed.items())
-    return TextCell(cell.stat.text(digits), cell.stat.mean, seeds, cell.mark)
+    stat, by_seed = row.row.stats[metric], row.row.by_seed[metric]
+    seeds = "; ".join(f"seed {seed}: {value:.{digits}f}" for seed, value in by_seed.items())
+    return TextCell(stat.text(digits), stat.mean, seeds, row.marks[metric])
 
 
 def _printed(values: Sequence[PrintedValue]) -> TextCell:

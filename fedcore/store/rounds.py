@@ -43,21 +43,17 @@ class ClientRoundRow(NamedTuple):
 class Rounds(Queries):
     """The rounds of a store (``Store.rounds``)."""
 
-    def traffic(self, run_ids: Iterable[int]) -> dict[int, tuple[int | None, int | None]]:
-        """Return the bytes sent and received so far by all clients of a run; None if not measured.
+    def totals(self, run_ids: Iterable[int], *names: str) -> dict[int, tuple[Any, ...]]:
+        """Return the sums of some measures over the rounds of each run.
 
-        A sum is None if a round but number 0 was not measured, or a script left it out, as in ``row_costs``.
+        A sum is None if a round but number 0 was not measured, or a script left it out.
         """
+        sums = (f"iif(max(round) = sum(round > 0 AND {n} IS NOT NULL), sum({n}), NULL)" for n in names)
         rows = self._file.rows(
-            f"""
-            SELECT run_id,
-              iif(max(round) = sum(round > 0 AND bytes_up IS NOT NULL), sum(bytes_up), NULL) AS up,
-              iif(max(round) = sum(round > 0 AND bytes_down IS NOT NULL), sum(bytes_down), NULL) AS down
-            FROM rounds WHERE run_id IN {ID_LIST} GROUP BY run_id
-            """,
+            f"SELECT run_id, {', '.join(sums)} FROM rounds WHERE run_id IN {ID_LIST} GROUP BY run_id",
             {"ids": as_json(run_ids)},
         )
-        return {row["run_id"]: (row["up"], row["down"]) for row in rows}
+        return {run_id: tuple(found) for run_id, *found in rows}
 
     def seconds(self, run_ids: Iterable[int]) -> dict[int, float]:
         """Return the seconds of training, aggregation and evaluation in all rounds of each run."""

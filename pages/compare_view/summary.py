@@ -137,7 +137,7 @@ def columns_of(summary: Summary, table: SummaryTable) -> list[SummaryColumn]:
         "seeds",
         "Seeds (n)",
         lambda r: r.seeds,
-        lambda r: max((r.means[m].stat.n for m in table.metrics if m in r.means), default=0),
+        lambda r: max((r.row.stats[m].n for m in table.metrics if m in r.row.stats), default=0),
         "Number of seeds behind each mean",
     )
     rounds = SummaryColumn(
@@ -170,25 +170,26 @@ def _mean_column(summary: Summary, metric: Metric) -> SummaryColumn:
 
     def cell(row: SummaryRow) -> str:
         """Return a number as HTML that opens to its seeds, runs, rounds and rule."""
-        if metric not in row.means:
+        if metric not in row.row.stats:
             return "-"
-        mean, lines = row.means[metric], []
+        lines = []
         of_seed = group_by((r for part in row.row.parts for r in part.runs), lambda r: r.run.seed)
-        for seed, value in mean.by_seed.items():
+        for seed, value in row.row.by_seed[metric].items():
             results = of_seed[seed]
             out = {r.run.id: f" ({markup.esc(r.run.held_out)})" if r.run.held_out else "" for r in results}
             links = ", ".join(markup.run_link(number) + text for number, text in out.items())
             rounds = " / ".join(dict.fromkeys(result.rounds_text for result in results))
             lines.append(f"seed {seed}: <b>{value:.2f}</b>, run {links}, round {markup.esc(rounds)}")
         lines.append(f"{rule}; the run's page has the command that repeats it")
-        tag, text = {"best": "b", "second": "u", "": ""}[mean.mark], mean.stat.text(DIGITS)
+        tag = {"best": "b", "second": "u", "": ""}[row.marks[metric]]
+        text = row.row.stats[metric].text(DIGITS)
         return markup.unfolding(f"<{tag}>{text}</{tag}>" if tag else text, lines)
 
     return SummaryColumn(
         metric,
         f"{facts.heading}, {facts.unit}",
         cell,
-        lambda r: r.means[metric].stat.mean if metric in r.means else None,
+        lambda r: r.row.stats[metric].mean if metric in r.row.stats else None,
         f"{facts.title}: {facts.help}",
     )
 
@@ -213,8 +214,8 @@ def _printed_column(summary: Summary, metric: Metric) -> SummaryColumn:
 def _printed_line(summary: Summary, row: SummaryRow, metric: Metric, value: PrintedValue) -> str:
     same_rule = value.rule == summary.comparison.rule
     line = f"{markup.esc(value.source)}: {markup.esc(value.method)} <b>{value.text()}</b>"
-    if metric in row.means and same_rule and value.comparability.state != "not comparable":
-        line += f", ours {signed(row.means[metric].stat.mean - value.value, 2)}"
+    if metric in row.row.stats and same_rule and value.comparability.state != "not comparable":
+        line += f", ours {signed(row.row.stats[metric].mean - value.value, 2)}"
     line += "" if same_rule else f", {RULES[value.rule]}"
     return f"{line} ({markup.esc(value.comparability.text)})"
 

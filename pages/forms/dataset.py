@@ -20,7 +20,6 @@ from fedcore.data.copies import HUB
 from fedcore.data.getting import Item
 from fedcore.data.images import EMBEDDINGS, Entry
 from fedcore.data.readers import archives
-from fedcore.results.run_files import DataCounts, count_images
 from fedcore.store import TaskRow
 from pages.forms import drafts, inputs
 from pages.forms.inputs import FOLDER, FieldErrors
@@ -210,10 +209,18 @@ def _resolve_each(key: str) -> None:
 
 
 @st.cache_data(show_spinner="Reading the data set…", max_entries=8, ttl=600)
-def counts_and_samples(name: str) -> tuple[DataCounts, Image.Image]:
-    """Return the image counts and the sample pictures of a built-in data set."""
+def counts_and_samples(name: str) -> tuple[CheckReport, Image.Image]:
+    """Return the image counts and the sample pictures of a built-in data set, which needs no check."""
     images, _ = catalog.load(name)
-    return count_images(images), contact_sheet(images)
+    report = CheckReport(
+        name=name,
+        root="",
+        images=len(images.labels),
+        domains=images.domains,
+        classes=images.classes,
+        counts=tuple(map(tuple, images.class_counts().tolist())),
+    )
+    return report, contact_sheet(images)
 
 
 def terms(offer: Item) -> str:

@@ -20,13 +20,12 @@ from fedcore.config import BackboneConfig, DataConfig, Experiment, backbones
 from fedcore.config.field_names import size_text
 from fedcore.data import catalog, copies, getting
 from fedcore.data.check import SIDE, CheckReport
-from fedcore.data.copies import HUB
+from fedcore.data.copies import HUB, Copy
 from fedcore.data.getting import Item
 from fedcore.data.images import ONE_DOMAIN, Entry
 from fedcore.data.readers.loaders import detect_format
 from fedcore.papers import experiments
 from fedcore.papers import library as papers
-from fedcore.results.run_files import DataCounts
 from fedcore.results.settings import worth
 from fedcore.store import TaskRow
 from pages.forms import drafts
@@ -157,7 +156,7 @@ def show_report(task: TaskRow, root: str) -> None:
         st.error(markup.md(why), icon=":material/error:")
     else:
         left_out = f"; {report.left_out:,} left out" if report.left_out else ""
-        st.markdown(counts_text(report.images, report) + left_out)
+        st.markdown(counts_text(report) + left_out)
     for line in report.notes:
         st.warning(markup.md(line), icon=":material/warning:")
     if report.findings:
@@ -184,15 +183,15 @@ def show_report(task: TaskRow, root: str) -> None:
     draw_pictures_and_counts(report, task.arrays().get("sheet"), layout, "check_counts")
 
 
-def counts_text(images: int, data: CheckReport | DataCounts) -> str:
+def counts_text(data: CheckReport | Copy) -> str:
     """Return the numbers of images, classes and domains as Markdown, with the names of the domains."""
     return (
-        f"**{counted(images, 'image')}**, {counted(len(data.classes), 'class')}, "
+        f"**{counted(data.images, 'image')}**, {counted(len(data.classes), 'class')}, "
         f"{counted(len(data.domains), 'domain')}: {markup.md(', '.join(data.domains))}"
     )
 
 
-def draw_pictures_and_counts(data: CheckReport | DataCounts, pictures: Any, layout: str, key: str) -> None:
+def draw_pictures_and_counts(data: CheckReport | Copy, pictures: Any, layout: str, key: str) -> None:
     """Draw the sample images of a data set, if there are any, and its images by domain and class."""
     left, right = st.columns([2, 3])
     if pictures is not None:
@@ -200,7 +199,7 @@ def draw_pictures_and_counts(data: CheckReport | DataCounts, pictures: Any, layo
     else:
         left.caption("There are no images to show.")
     table: dict[str, list[Any]] = {"domain": list(data.domains)}
-    table |= {name: [int(row[j]) for row in data.counts] for j, name in enumerate(data.classes)}
+    table |= {name: [row[j] for row in data.counts] for j, name in enumerate(data.classes)}
     right.dataframe(table, hide_index=True, key=key)
 
 
@@ -235,13 +234,13 @@ def draw_cards(cards: Sequence[str], key: str) -> str | None:
     return draw_html(f'<div class="cards">{"".join(cards)}</div>', key)
 
 
-def content(item: Item, check: TaskRow | None) -> tuple[CheckReport | DataCounts | None, Any]:
+def content(item: Item, check: TaskRow | None) -> tuple[CheckReport | Copy | None, Any]:
     """Return the counts and the sample pictures of a data set that is on this machine, else nothing."""
     copy = item.copy
     if item.entry.embedded:
         return counts_and_samples(item.entry.name)
     if copy is not None:
-        return DataCounts(copy.domains, copy.classes, np.array(copy.counts)), copies.sheet(copy)
+        return copy, copies.sheet(copy)
     if check is not None:
         return CheckReport.model_validate((check.result or {})["report"]), check.arrays().get("sheet")
     return None, None
@@ -257,7 +256,7 @@ def card_of_item(item: Item, check: TaskRow | None) -> str:
         action = "Get" if item.size is None else f"Get {size_text(item.size)}"
     numbers = numbers_text(sum(entry.counts.values()), len(entry.classes) or entry.class_count or 0)
     if data is not None:
-        numbers = numbers_text(int(np.sum(data.counts)), len(data.classes))
+        numbers = numbers_text(data.images, len(data.classes))
     about = entry.source if entry.domains in ((), (ONE_DOMAIN,)) else ", ".join(entry.domains)
     state = "" if action else state
     return card(entry.name, entry.title, sheet, about, numbers, entry.licence, state, action)
@@ -335,7 +334,7 @@ def details(name: str, check: TaskRow | None) -> None:
     st.markdown(f"{markup.md(markup.sentence(entry.source))}. {markup.md(entry.citation)}".rstrip())
     data, pictures = content(item, check)
     if data is not None:
-        st.markdown(counts_text(int(np.sum(data.counts)), data))
+        st.markdown(counts_text(data))
         draw_pictures_and_counts(data, pictures, "One row per domain, one column per class", f"counts_{name}")
     elif not item.address:
         st.markdown(f"**Domains:** {markup.md(', '.join(entry.domains))}")

@@ -91,7 +91,7 @@ def test_rows_with_other_numbers_of_seeds_are_not_said_to_have_one(tmp_path: Pat
 def test_a_leader_is_better_only_than_the_rows_that_the_leaderboard_puts_below_it(tmp_path: Path) -> None:
     summary = seeded(tmp_path / "runs.db", (0, 2, 1, 3), mine=91, close=90, far=50)
     text = found(summary)
-    values = {row.row.label: row.means["personal"].by_seed for row in summary.tables[0].rows}
+    values = {row.row.label: row.row.by_seed["personal"] for row in summary.tables[0].rows}
     leader = max(values, key=lambda name: sum(values[name].values()))
     other = next(name for name in values if name not in (leader, "far"))
     tests = pairwise_tests(values)
