@@ -14,6 +14,7 @@ from fedcore.methods.base import (
     State,
     Step,
     Uploads,
+    Values,
     rate_warnings,
 )
 from fedcore.methods.federation import LocalData, Problem

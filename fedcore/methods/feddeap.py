@@ -549,7 +549,7 @@ class FedDEAP(fl.Method[FedDEAPConfig]):
         """Return the cosine of each network's output with its nearest ETF vector (Figure 5)."""
         return {NETWORKS[net]: self._etf_logits(params, net, x).amax(-1) for net in self.etf}
 
-    def prompts(self, params: fl.Params, clients: Tensor | None) -> dict[str, Tensor | fl.Ragged]:
+    def prompts(self, params: fl.Params, clients: Tensor | None) -> fl.Values:
         """Return p_s and p_d of every class. Shape: (models, K, L, m), (models, K, L_d, m)."""
         return {name: params[name] for name in ("p_s", "p_d") if name in params}
 

@@ -184,9 +184,7 @@ class FedAvgLoRA(fl.Method[FedAvgLoRAConfig]):
         moved = {"rank": params["rank"]} if "rank" in params else {}
         return fl.Step({self.trained: self.prediction_loss(params, batch)}, moved=moved)
 
-    def upload(
-        self, params: fl.Params, record: fl.Params, data: fl.LocalData
-    ) -> dict[str, Tensor | fl.Ragged]:
+    def upload(self, params: fl.Params, record: fl.Params, data: fl.LocalData) -> fl.Values:
         """Return the factors that are shared; clients with their own ranks send their rows and columns.
 
         Shape: image_a (participants, layers, 3, r, width), image_b (participants, layers, 3, width, r), or
@@ -197,9 +195,7 @@ class FedAvgLoRA(fl.Method[FedAvgLoRAConfig]):
         a, b = self._cut(params)
         return self._by_rank(a, b, params["rank"][:, 0])
 
-    def downloads(
-        self, state: fl.State, clients: Tensor, received: fl.Params
-    ) -> dict[str, Tensor | fl.Ragged]:
+    def downloads(self, state: fl.State, clients: Tensor, received: fl.Params) -> fl.Values:
         """Return what is sent: of the residual the stacks that a client has missed, of factors its ranks.
 
         The new A of stack follows from the run's seed, and B is 0.
@@ -216,7 +212,7 @@ class FedAvgLoRA(fl.Method[FedAvgLoRAConfig]):
         return super().downloads(state, clients, received)
 
     @staticmethod
-    def _by_rank(a: Tensor, b: Tensor, ranks: Tensor) -> dict[str, Tensor | fl.Ragged]:
+    def _by_rank(a: Tensor, b: Tensor, ranks: Tensor) -> fl.Values:
         """Move the axis of ranks to the front, to send some of its rows."""
         return {
             "image_a": fl.Ragged(a.permute(0, 3, 1, 2, 4), ranks),

@@ -74,9 +74,7 @@ class FedGH(CLIPFC):
     Config = FedGHConfig
     config: FedGHConfig
 
-    def upload(
-        self, params: fl.Params, record: fl.Params, data: fl.LocalData
-    ) -> dict[str, Tensor | fl.Ragged]:
+    def upload(self, params: fl.Params, record: fl.Params, data: fl.LocalData) -> fl.Values:
         """Return the mean embedding of each class with enough images, and which class it is.
 
         Shape: means (participants, .., d), labels (participants, ..).

@@ -162,9 +162,7 @@ class FedAlign(Described):
             terms=terms,
         )
 
-    def upload(
-        self, params: fl.Params, record: fl.Params, data: fl.LocalData
-    ) -> dict[str, Tensor | fl.Ragged]:
+    def upload(self, params: fl.Params, record: fl.Params, data: fl.LocalData) -> fl.Values:
         """Upload the update, class prototypes with true sample counts, and correctly predicted features.
 
         Prototypes go without the name of their class, which Eq. 11 does not need.

@@ -299,9 +299,9 @@ class TwoPrompts(fl.Method[Any]):
         """Return the prompts with which clients predict. Shape: -> (models, longest S_l, m)."""
         return params["local_prompt"]
 
-    def prompts(self, params: fl.Params, clients: Tensor | None) -> dict[str, Tensor | fl.Ragged]:
+    def prompts(self, params: fl.Params, clients: Tensor | None) -> fl.Values:
         """Return G_s and G_c. Shape: (models, S_s, m) and (models, S_l, m)."""
-        prompts: dict[str, Tensor | fl.Ragged] = {"global prompt": params["global_prompt"]}
+        prompts: fl.Values = {"global prompt": params["global_prompt"]}
         if self.has_local and clients is not None:
             prompts["local prompt"] = fl.Ragged(
                 params["local_prompt"], self.lengths[clients.to(self.lengths.device)]

@@ -104,7 +104,7 @@ class Prompted(fl.Method[Any]):
         """Return class features. Shape: text (models, classes, d)."""
         return {"text": self._text(params["context"])}
 
-    def prompts(self, params: fl.Params, clients: Tensor | None) -> dict[str, Tensor | fl.Ragged]:
+    def prompts(self, params: fl.Params, clients: Tensor | None) -> fl.Values:
         """Return the shared context, and a client's own where it has one.
 
         Shape: (models, M, m), or (models, classes, M, m).

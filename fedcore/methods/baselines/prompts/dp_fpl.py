@@ -117,7 +117,7 @@ class DPFPL(Prompted):
         context = params["context"]
         return {"text": self._text(context + params["own"] if "own" in params else context)}
 
-    def prompts(self, params: fl.Params, clients: Tensor | None) -> dict[str, Tensor | fl.Ragged]:
+    def prompts(self, params: fl.Params, clients: Tensor | None) -> fl.Values:
         """Return p_g, and of a client p_g + p_l. Shape: (models, M, m) each."""
-        prompts: dict[str, Tensor | fl.Ragged] = {"context": params["context"]}
+        prompts: fl.Values = {"context": params["context"]}
         return prompts | ({"personal": params["context"] + params["own"]} if "own" in params else {})

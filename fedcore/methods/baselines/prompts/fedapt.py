@@ -117,14 +117,12 @@ class FedAPT(Prompted):
         loss = terms["cross_entropy"] + self.config.query_weight * terms["query"]
         return fl.Step({tuple(params): loss}, terms=terms)
 
-    def upload(
-        self, params: fl.Params, record: fl.Params, data: fl.LocalData
-    ) -> dict[str, Tensor | fl.Ragged]:
+    def upload(self, params: fl.Params, record: fl.Params, data: fl.LocalData) -> fl.Values:
         """Return meta prompt and query, and the client's own key if it is trained.
 
         Shape: key (participants, L, m).
         """
-        sent: dict[str, Tensor | fl.Ragged] = {name: params[name] for name in self.shared}
+        sent: fl.Values = {name: params[name] for name in self.shared}
         return sent | ({"key": _key_of_client(params["keys"], data.clients)} if "keys" in params else {})
 
     @property

@@ -268,7 +268,7 @@ class FedMGP(PromptedTowers):
         groups, tokens = self.config.groups, spec.patches + 1 + self.config.visual_length
         return int(groups * tokens * spec.vision_width)
 
-    def prompts(self, params: fl.Params, clients: Tensor | None) -> dict[str, Tensor | fl.Ragged]:
+    def prompts(self, params: fl.Params, clients: Tensor | None) -> fl.Values:
         """Return the contexts, one group's after the other's. Shape: (models, groups M, m) each."""
         return {name: params[name].flatten(1, 2) for name in ("text", "own_text") if name in params}
 

@@ -106,7 +106,7 @@ class FedPGP(Prompted):
     def head(self, params: fl.Params, data: fl.LocalData | None) -> fl.Params:
         return {"text": self._text(self._contexts(params)[-1])}
 
-    def prompts(self, params: fl.Params, clients: Tensor | None) -> dict[str, Tensor | fl.Ragged]:
+    def prompts(self, params: fl.Params, clients: Tensor | None) -> fl.Values:
         """Return sigma, and of a client sigma + U V. Shape: (models, M, m) each."""
         return dict(zip(("context", "personal"), self._contexts(params), strict=False))
 

@@ -125,7 +125,7 @@ class FedTPG(Prompted):
     def head(self, params: fl.Params, data: fl.LocalData | None) -> fl.Params:
         return {"text": self._text(self._context(params))}
 
-    def prompts(self, params: fl.Params, clients: Tensor | None) -> dict[str, Tensor | fl.Ragged]:
+    def prompts(self, params: fl.Params, clients: Tensor | None) -> fl.Values:
         """Return the context for these class names. Shape: (models, M, m)."""
         return {"context": self._context(params)}
 

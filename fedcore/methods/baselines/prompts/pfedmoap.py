@@ -222,9 +222,7 @@ class PFedMoAP(Prompted):
             if client in place:
                 yield torch.tensor([place[client]]), drawn[rank][None]
 
-    def downloads(
-        self, state: fl.State, clients: Tensor, received: fl.Params
-    ) -> dict[str, Tensor | fl.Ragged]:
+    def downloads(self, state: fl.State, clients: Tensor, received: fl.Params) -> fl.Values:
         """Return the mean prompt, and the experts of the clients that get some."""
         experts = received["experts"]
         got = _present(experts) * experts.shape[1]

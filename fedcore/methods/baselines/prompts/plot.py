@@ -79,6 +79,6 @@ class PLOT(Matched):
         texts = F.normalize(self._text(contexts.flatten(0, 1)), dim=-1)
         return {"prompts": texts.unflatten(0, contexts.shape[:2])}
 
-    def prompts(self, params: fl.Params, clients: Tensor | None) -> dict[str, Tensor | fl.Ragged]:
+    def prompts(self, params: fl.Params, clients: Tensor | None) -> fl.Values:
         """Return the contexts. Shape: (models, M, m) each."""
         return {f"context {n + 1}": context for n, context in enumerate(params["context"].unbind(1))}

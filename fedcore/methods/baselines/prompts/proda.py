@@ -197,6 +197,6 @@ class ProDA(Prompted):
         """Return s h/|h| . mu."""
         return self.problem.backbone.logit_scale * (F.normalize(x, dim=-1) @ head["text"].mT)
 
-    def prompts(self, params: fl.Params, clients: Tensor | None) -> dict[str, Tensor | fl.Ragged]:
+    def prompts(self, params: fl.Params, clients: Tensor | None) -> fl.Values:
         """Return the contexts. Shape: (models, M, m) each."""
         return {f"context {n + 1}": context for n, context in enumerate(params["context"].unbind(1))}
