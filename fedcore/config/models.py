@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from fedcore.config.values import LARGEST_INTEGER, Part, PathText
+from fedcore.config.values import LARGEST_INTEGER, Part, PathText, field
 from fedcore.methods.hyperparameters import SearchRange
 
 LONGEST_NAME, LONGEST_NOTES = 500, 10_000
@@ -32,71 +32,66 @@ Prompt = Annotated[
 class DataConfig(Part):
     """The images, how they are split, and the prompt that describes a class to CLIP."""
 
-    name: str = Field(
+    name: str = field(
         "rotated-digits",
-        title="data set",
-        description="Name of the data set in the catalog, hf:owner/name for one of the Hugging Face Hub, or "
+        "Name of the data set in the catalog, hf:owner/name for one of the Hugging Face Hub, or "
         "folder, manifest, hf-dataset or embeddings",
+        title="data set",
     )
     root: Folder = None
-    domains: tuple[str, ...] | None = Field(
-        None, description="Domains to use; default: all", json_schema_extra={"empty": "all"}
-    )
-    classes: Literal["all", "coop"] = Field(
+    domains: tuple[str, ...] | None = field(None, "Domains to use; default: all", empty="all")
+    classes: Literal["all", "coop"] = field(
         "all",
-        title="class list",
-        description="Classes of the data set; coop: those of CoOp, with its names (Caltech-101 without "
+        "Classes of the data set; coop: those of CoOp, with its names (Caltech-101 without "
         "Faces_easy). The split of CoOp has them anyway",
-        json_schema_extra={"words": {"coop": "CoOp's"}},
+        title="class list",
+        words={"coop": "CoOp's"},
     )
     template: Prompt = None
-    split: Split = Field(
+    split: Split = field(
         "60/20/20",
-        title="train / validation / test",
-        description="Train / validation / test shares within each domain and class; official: the data set's "
+        "Train / validation / test shares within each domain and class; official: the data set's "
         "own split; swapped: train on its test and validation parts, test on its training part (FedAlign's "
         "Flowers-102); coop: the images, classes and parts of CoOp's file split_zhou_... in the folder",
-        json_schema_extra={"words": {"coop": "CoOp's few-shot split"}},
+        title="train / validation / test",
+        words={"coop": "CoOp's few-shot split"},
     )
-    split_rounding: Literal["per_domain", "per_class"] = Field(
+    split_rounding: Literal["per_domain", "per_class"] = field(
         "per_domain",
-        title="rounding of the split",
-        description="How drawn shares are rounded; per_domain: test sets are the floor of their share of a "
+        "How drawn shares are rounded; per_domain: test sets are the floor of their share of a "
         "domain (FedOT); per_class: training sets are the floor of their share of each class, and the test "
         "sets are the rest (FedDEAP)",
-        json_schema_extra={"words": {"per_domain": "by domain", "per_class": "by class"}},
+        title="rounding of the split",
+        words={"per_domain": "by domain", "per_class": "by class"},
     )
-    shots: int | None = Field(
+    shots: int | None = field(
         None,
+        "Training samples per class and client (few-shot); default: all",
         ge=1,
         title="shots per class",
-        description="Training samples per class and client (few-shot); default: all",
-        json_schema_extra={"empty": "all"},
+        empty="all",
     )
-    training_classes: Literal["all", "base", "own"] = Field(
+    training_classes: Literal["all", "base", "own"] = field(
         "all",
-        title="protocol",
-        description="Classes that the clients train on; base: the first half only, and models are tested on "
+        "Classes that the clients train on; base: the first half only, and models are tested on "
         "these and on the other half, the new classes, each half among its own names (base-to-new); own: the "
         "first half of each data set is dealt to clients, which predict among their own classes only "
         "(cross-class)",
-        json_schema_extra={
-            "words": {"all": "all classes", "base": "base-to-new classes", "own": "cross-class"}
-        },
+        title="protocol",
+        words={"all": "all classes", "base": "base-to-new classes", "own": "cross-class"},
     )
-    class_order: Literal["label", "name"] = Field(
+    class_order: Literal["label", "name"] = field(
         "label",
+        "Order whose first half are the base classes; label: the data set's (CoCoOp); name: the alphabet's",
         title="order of the classes",
-        description="Order whose first half are the base classes; label: the data set's (CoCoOp); name: the "
-        "alphabet's",
-        json_schema_extra={"words": {"label": "the data set's", "name": "alphabetical"}},
+        words={"label": "the data set's", "name": "alphabetical"},
     )
-    shots_scope: Literal["client", "federation"] = Field(
+    shots_scope: Literal["client", "federation"] = field(
         "client",
-        title="shots of",
-        description="Whose images the shots count; client: those of each client; federation: those of all "
+        "Whose images the shots count; client: those of each client; federation: those of all "
         "clients together, which the partition divides (FLiP, CoOp)",
-        json_schema_extra={"words": {"client": "each client", "federation": "all clients together"}},
+        title="shots of",
+        words={"client": "each client", "federation": "all clients together"},
     )
     columns: dict[str, str] = Field(
         default_factory=dict,
@@ -105,11 +100,11 @@ class DataConfig(Part):
         "(image), label, domain, client, split",
     )
 
-    decode: Literal["full", "draft"] = Field(
+    decode: Literal["full", "draft"] = field(
         "full",
-        title="JPEG decoding",
-        description="full: decode JPEG files at full size; draft: decode large ones at a reduced size, no "
+        "full: decode JPEG files at full size; draft: decode large ones at a reduced size, no "
         "smaller than the backbone's input, which is faster and gives slightly different pixels",
+        title="JPEG decoding",
     )
 
     @field_validator("template")
@@ -128,10 +123,10 @@ class TransferConfig(Part):
     )
     root: Folder = None
     template: Prompt = None
-    split: Split = Field(
+    split: Split = field(
         "60/20/20",
+        "Split whose test part is used; nothing is trained on the rest",
         title="train / validation / test",
-        description="Split whose test part is used; nothing is trained on the rest",
     )
 
     @property
@@ -143,79 +138,73 @@ class TransferConfig(Part):
 class FurtherDataConfig(TransferConfig):
     """Another data set that some of the clients train on, with ``training_classes = "own"``."""
 
-    split: Split = Field(
+    split: Split = field(
         "60/20/20",
+        "Train / validation / test shares, or the data set's own split, as in [data]",
         title="train / validation / test",
-        description="Train / validation / test shares, or the data set's own split, as in [data]",
     )
 
 
 class PartitionConfig(Part):
     """The partition of the training samples among the clients."""
 
-    kind: Literal["domain", "iid", "dirichlet", "pathological", "dealt", "blocks", "natural"] = Field(
+    kind: Literal["domain", "iid", "dirichlet", "pathological", "dealt", "blocks", "natural"] = field(
         "domain",
-        title="partition",
-        description="domain: each client has one domain; iid: at random; dirichlet: skewed class shares; "
+        "domain: each client has one domain; iid: at random; dirichlet: skewed class shares; "
         "pathological: disjoint classes; dealt: disjoint classes in equal blocks, the same for every seed "
         "(FedPGP); blocks: disjoint classes of one data set each, in label order (FedTPG; with "
         "training_classes = own); natural: clients named by the data set (its writers, or the client column "
         "of a manifest)",
-        json_schema_extra={"words": {"domain": "by domain", "iid": "IID", "dirichlet": "Dirichlet"}},
+        title="partition",
+        words={"domain": "by domain", "iid": "IID", "dirichlet": "Dirichlet"},
     )
-    clients: int | None = Field(
+    clients: int | None = field(
         None,
+        "Number of clients (kind 'domain' uses clients_per_domain instead); empty with kind "
+        "'natural': all clients of the data set",
         ge=1,
         le=10_000,
-        description="Number of clients (kind 'domain' uses clients_per_domain instead); empty with kind "
-        "'natural': all clients of the data set",
     )
-    clients_per_domain: int = Field(
-        1, ge=1, le=1000, description="Number of clients of each domain (kind 'domain')"
-    )
-    alpha: float | None = Field(
+    clients_per_domain: int = field(1, "Number of clients of each domain (kind 'domain')", ge=1, le=1000)
+    alpha: float | None = field(
         None,
+        "Concentration of the Dirichlet distribution: smaller values skew the class shares more; "
+        "kind 'domain' applies it within each domain",
         gt=0,
         le=1e6,
         title="Dirichlet alpha",
-        description="Concentration of the Dirichlet distribution: smaller values skew the class shares more; "
-        "kind 'domain' applies it within each domain",
     )
-    classes_per_client: int | None = Field(
-        None,
-        ge=1,
-        description="Number of classes per client; no two clients share one (pathological, blocks)",
+    classes_per_client: int | None = field(
+        None, "Number of classes per client; no two clients share one (pathological, blocks)", ge=1
     )
-    unseen: float = Field(
+    unseen: float = field(
         0.0,
+        "Share of the clients that never take part; they test the final model as it is, "
+        "and after local training on their samples",
         ge=0,
         le=0.5,
         title="unseen clients",
-        description="Share of the clients that never take part; they test the final model as it is, "
-        "and after local training on their samples",
     )
-    min_samples: int = Field(
-        1, ge=1, title="minimum samples", description="Minimum number of training samples of every client"
+    min_samples: int = field(
+        1, "Minimum number of training samples of every client", ge=1, title="minimum samples"
     )
-    dirichlet_form: Literal["per_class", "per_client"] = Field(
+    dirichlet_form: Literal["per_class", "per_client"] = field(
         "per_class",
-        title="Dirichlet shares",
-        description="per_class: each class is divided among the clients, whose sizes then differ (FedAlign, "
+        "per_class: each class is divided among the clients, whose sizes then differ (FedAlign, "
         "SDFed); per_client: each client draws its own class shares, and all have the same size",
+        title="Dirichlet shares",
     )
-    leftover: Literal["drop", "spread", "even", "last"] = Field(
+    leftover: Literal["drop", "spread", "even", "last"] = field(
         "drop",
-        title="leftover classes",
-        description="Classes left over by a pathological partition; drop: no client has them; spread: the "
+        "Classes left over by a pathological partition; drop: no client has them; spread: the "
         "images of each are divided among all clients; even: dealt to the clients in turn; last: the last "
         "client has all remaining classes, more or fewer. They always stay in the global test set",
-        json_schema_extra={
-            "words": {
-                "drop": "dropped",
-                "spread": "spread over all clients",
-                "even": "dealt out in turn",
-                "last": "to the last client",
-            }
+        title="leftover classes",
+        words={
+            "drop": "dropped",
+            "spread": "spread over all clients",
+            "even": "dealt out in turn",
+            "last": "to the last client",
         },
     )
 
@@ -255,19 +244,19 @@ Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 class BackboneConfig(Part):
     """The CLIP model: architecture, weights and precision."""
 
-    name: str = Field(
+    name: str = field(
         "mini-vit",
+        "open_clip model (ViT-B-32, RN50...), timm:MODEL, mini-vit, mini-rn, callable or given",
         title="CLIP backbone",
-        description="open_clip model (ViT-B-32, RN50...), timm:MODEL, mini-vit, mini-rn, callable or given",
     )
-    pretrained: PathText | None = Field(
+    pretrained: PathText | None = field(
         None,
+        "Tag (openai, laion2b_s34b_b79k...), or path of a .pt/.safetensors file or of a callable",
         title="weights",
-        description="Tag (openai, laion2b_s34b_b79k...), or path of a .pt/.safetensors file or of a callable",
-        json_schema_extra={"empty": "built in"},
+        empty="built in",
     )
-    precision: Precision = Field(
-        "fp32", description="Precision of the image encoder; tf32 is of GPUs, and a CPU computes fp32 instead"
+    precision: Precision = field(
+        "fp32", "Precision of the image encoder; tf32 is of GPUs, and a CPU computes fp32 instead"
     )
 
 
@@ -275,31 +264,25 @@ class CohortConfig(Part):
     """Clients that share a backbone and a training budget; fields left out default to the experiment's."""
 
     clients: int = Field(ge=1, le=10_000, description="Number of clients, taken in client order")
-    backbone: BackboneConfig | None = Field(
-        None,
-        description="CLIP of these clients; default: the experiment's",
-        json_schema_extra={"empty": "the experiment's"},
+    backbone: BackboneConfig | None = field(
+        None, "CLIP of these clients; default: the experiment's", empty="the experiment's"
     )
-    batch_size: int | None = Field(
-        None,
-        ge=1,
-        le=65536,
-        description="Samples in a local batch; default: the method's",
-        json_schema_extra={"empty": "the method's"},
+    batch_size: int | None = field(
+        None, "Samples in a local batch; default: the method's", ge=1, le=65536, empty="the method's"
     )
-    local_epochs: int | None = Field(
+    local_epochs: int | None = field(
         None,
+        "Passes over a client's data in one round; default: the method's",
         ge=1,
         le=1000,
-        description="Passes over a client's data in one round; default: the method's",
-        json_schema_extra={"empty": "the method's"},
+        empty="the method's",
     )
-    max_steps: int | None = Field(
+    max_steps: int | None = field(
         None,
+        "Maximum number of local steps of a client in one round; default: no limit",
         ge=1,
         title="step limit",
-        description="Maximum number of local steps of a client in one round; default: no limit",
-        json_schema_extra={"empty": "no limit"},
+        empty="no limit",
     )
 
     @property
@@ -319,14 +302,14 @@ class Tuned(Part):
         title="sampler of the search", description="How the draws were made"
     )
     search: str = Field(title="search", description="UUID of the experiment with the draws")
-    data: str | None = Field(
-        None, title="data set of the search", description="Data set of the draws; none if not recorded"
+    data: str | None = field(
+        None, "Data set of the draws; none if not recorded", title="data set of the search"
     )
     seed: int = Field(ge=0, title="seed of the search", description="Seed of the draws and of their runs")
     draw: int = Field(
         ge=1, title="selected draw", description="Number of the selected draw; 1 is the method as written"
     )
-    failed: int = Field(0, ge=0, title="failed draws", description="Draws among them that failed")
+    failed: int = field(0, "Draws among them that failed", ge=0, title="failed draws")
     validation: float = Field(
         ge=0,
         le=1,
@@ -334,17 +317,17 @@ class Tuned(Part):
         description="Validation accuracy of the selected draw in its last round, a share of one",
     )
     rounds: int = Field(ge=0, title="rounds of the search", description="Rounds of all draws together")
-    bytes: int | None = Field(
+    bytes: int | None = field(
         None,
+        "Traffic of all draws, up and down; none if not measured",
         ge=0,
         title="traffic of the search in bytes",
-        description="Traffic of all draws, up and down; none if not measured",
     )
-    seconds: float | None = Field(
+    seconds: float | None = field(
         None,
+        "Training and aggregation of all draws; none if not measured",
         ge=0,
         title="seconds of the search",
-        description="Training and aggregation of all draws; none if not measured",
     )
 
 
@@ -352,58 +335,51 @@ class MethodEntry(Part):
     """One method of an experiment with its hyper-parameters."""
 
     name: str = Field(title="method", description="Name of the method, e.g. fedot")
-    label: str | None = Field(
-        None, title="name in tables", description="Name in tables and plots; default: the method's title"
+    label: str | None = field(
+        None, "Name in tables and plots; default: the method's title", title="name in tables"
     )
     config: dict[str, Any] = Field(
         default_factory=dict, description="Hyper-parameters that differ from the paper's"
     )
-    file: PathText | None = Field(
-        None,
-        title="method's file",
-        description="Python file that defines the method; empty for built-in methods",
+    file: PathText | None = field(
+        None, "Python file that defines the method; empty for built-in methods", title="method's file"
     )
-    sha256: str | None = Field(
+    sha256: str | None = field(
         None,
+        "SHA-256 of that file when the run was planned (filled in by FedLens)",
         title="checksum of the method's file",
-        description="SHA-256 of that file when the run was planned (filled in by FedLens)",
     )
-    draw: int | None = Field(None, ge=1, description="Number of the draw in a search (filled in by FedLens)")
-    tuned: Tuned | None = Field(
-        None, description="The search that selected these hyper-parameters (filled in by FedLens)"
+    draw: int | None = field(None, "Number of the draw in a search (filled in by FedLens)", ge=1)
+    tuned: Tuned | None = field(
+        None, "The search that selected these hyper-parameters (filled in by FedLens)"
     )
 
 
 class TuningConfig(Part):
     """A search for hyper-parameters, which comes before the runs of an experiment."""
 
-    draws: int = Field(
-        8,
-        ge=2,
-        le=1000,
-        description="Configurations tried for each method; the first is the method as written",
+    draws: int = field(
+        8, "Configurations tried for each method; the first is the method as written", ge=2, le=1000
     )
-    seed: int = Field(
+    seed: int = field(
         0,
+        "Seed of the draws and of their runs; not one of the experiment's seeds, which are fresh",
         ge=0,
         le=LARGEST_INTEGER,
         title="seed of the search",
-        description="Seed of the draws and of their runs; not one of the experiment's seeds, which are fresh",
     )
-    sampler: Literal["random", "tpe"] = Field(
+    sampler: Literal["random", "tpe"] = field(
         "random",
-        description="random: independent draws; tpe: later draws look where earlier ones were good (Optuna's "
+        "random: independent draws; tpe: later draws look where earlier ones were good (Optuna's "
         "tree-structured Parzen estimator)",
-        json_schema_extra={"words": {"tpe": "TPE (Optuna)"}},
+        words={"tpe": "TPE (Optuna)"},
     )
     space: dict[str, dict[str, SearchRange]] = Field(
         default_factory=dict,
         description="Ranges by method (name or label, or * for all that have the field) and field, instead "
         "of those that the methods declare",
     )
-    final: str | None = Field(
-        None, description="UUID of the experiment with the selected values (filled in by FedLens)"
-    )
+    final: str | None = field(None, "UUID of the experiment with the selected values (filled in by FedLens)")
 
 
 KeepCheckpoints = Literal["last", "best", "all", "none"]
@@ -444,101 +420,92 @@ class Reproduces(Part):
 
     paper: str = Field(description="Key of the paper, e.g. fedot")
     table: str = Field(description="Table as the paper numbers it, e.g. 1")
-    dataset: str = Field("", description="Data set as printed; empty: all data sets of the table")
-    setting: tuple[str, ...] = Field((), description="Settings as printed; empty: all of them")
-    methods: tuple[str, ...] = Field((), description="Methods as printed; empty: all of them")
+    dataset: str = field("", "Data set as printed; empty: all data sets of the table")
+    setting: tuple[str, ...] = field((), "Settings as printed; empty: all of them")
+    methods: tuple[str, ...] = field((), "Methods as printed; empty: all of them")
 
 
 class Experiment(Part):
     """A comparison: one data set, one partition, one backbone (or cohorts), several methods and seeds."""
 
-    name: str = Field("Untitled", min_length=1, max_length=LONGEST_NAME, description="Name of the experiment")
+    name: str = field("Untitled", "Name of the experiment", min_length=1, max_length=LONGEST_NAME)
     data: DataConfig = DataConfig()
     partition: PartitionConfig = PartitionConfig()
     backbone: BackboneConfig = BackboneConfig()
-    cohorts: tuple[CohortConfig, ...] = Field(
-        (), description="Groups of clients with different backbones or training budgets; empty: all alike"
+    cohorts: tuple[CohortConfig, ...] = field(
+        (), "Groups of clients with different backbones or training budgets; empty: all alike"
     )
-    transfer: tuple[TransferConfig, ...] = Field(
-        (),
-        title="also tested on",
-        description="Other data sets that the trained models are tested on; empty: none",
+    transfer: tuple[TransferConfig, ...] = field(
+        (), "Other data sets that the trained models are tested on; empty: none", title="also tested on"
     )
-    further_data: tuple[FurtherDataConfig, ...] = Field(
+    further_data: tuple[FurtherDataConfig, ...] = field(
         (),
+        "Other data sets whose classes clients train on beside those of [data] (cross-class); empty: none",
         title="further data sets",
-        description="Other data sets whose classes clients train on beside those of [data] (cross-class); "
-        "empty: none",
     )
     methods: tuple[MethodEntry, ...] = Field(min_length=1, description="Methods to compare")
-    rounds: int = Field(10, ge=0, le=100_000, description="Communication rounds (T)")
-    participation: float = Field(
-        1.0, gt=0, le=1, description="Share of the clients that take part in a round"
-    )
-    seeds: tuple[int, ...] = Field(
-        (1,), min_length=1, description="Random seeds; each method is run once per seed"
-    )
-    held_out: tuple[str, ...] = Field(
+    rounds: int = field(10, "Communication rounds (T)", ge=0, le=100_000)
+    participation: float = field(1.0, "Share of the clients that take part in a round", gt=0, le=1)
+    seeds: tuple[int, ...] = field((1,), "Random seeds; each method is run once per seed", min_length=1)
+    held_out: tuple[str, ...] = field(
         (),
+        "Leave-one-domain-out: one run per domain named here ('each' for all); empty: none",
         title="held-out domains",
-        description="Leave-one-domain-out: one run per domain named here ('each' for all); empty: none",
     )
-    held_out_share: HeldOutShare = Field(
+    held_out_share: HeldOutShare = field(
         "test",
-        title="images of a held-out domain",
-        description="Images of a held-out domain that models are tested on; test: its test split (FedOT); "
+        "Images of a held-out domain that models are tested on; test: its test split (FedOT); "
         "all: every one, since no client trains on them",
-        json_schema_extra={"words": {"test": "its test split", "all": "all of them"}},
+        title="images of a held-out domain",
+        words={"test": "its test split", "all": "all of them"},
     )
-    evaluate_every: int = Field(
+    evaluate_every: int = field(
         1,
+        "Rounds between evaluations; the last round is always evaluated",
         ge=1,
         title="rounds between evaluations",
-        description="Rounds between evaluations; the last round is always evaluated",
     )
-    test_sample: int | None = Field(
+    test_sample: int | None = field(
         None,
-        ge=1,
-        title="test samples in between",
-        description="Samples of each test set between the first and the last round, drawn once for the run; "
+        "Samples of each test set between the first and the last round, drawn once for the run; "
         "clients' own test sets and those of their classes are always used in full, and so is every test set "
         "in the first and last round; default: all",
-        json_schema_extra={"empty": "all"},
+        ge=1,
+        title="test samples in between",
+        empty="all",
     )
-    time_limit: float | None = Field(
+    time_limit: float | None = field(
         None,
+        "Minutes after which a run is stopped; if resumed, it continues after its last round "
+        "with the same limit; default: none",
         gt=0,
         title="time limit (minutes)",
-        description="Minutes after which a run is stopped; if resumed, it continues after its last round "
-        "with the same limit; default: none",
-        json_schema_extra={"empty": "none"},
+        empty="none",
     )
-    keep_checkpoints: KeepCheckpoints = Field(
+    keep_checkpoints: KeepCheckpoints = field(
         "last",
-        title="checkpoints kept",
-        description="Checkpoints that a finished run keeps: the last round, the best round on validation "
+        "Checkpoints that a finished run keeps: the last round, the best round on validation "
         "samples, all rounds, or none; analyses such as Grad-CAM need one",
+        title="checkpoints kept",
     )
-    order: Order = Field(
+    order: Order = field(
         "in turn",
-        title="runs on one device",
-        description="How the runs of one device train: in turn, a few rounds each, so that all heatmaps grow "
+        "How the runs of one device train: in turn, a few rounds each, so that all heatmaps grow "
         "together, or one after another, as `fedlens run` does; no accuracy depends on it",
+        title="runs on one device",
     )
     sweep: dict[str, tuple[Any, ...]] = Field(
         default_factory=dict,
         description="Fields that take several values, by their path (partition.alpha, methods.fedot.blocks); "
         "every combination is run",
     )
-    tuning: TuningConfig | None = Field(
-        None,
-        title="tuning",
-        description="Search for each method's hyper-parameters before its runs; empty: none",
+    tuning: TuningConfig | None = field(
+        None, "Search for each method's hyper-parameters before its runs; empty: none", title="tuning"
     )
-    notes: str = Field("", max_length=LONGEST_NOTES, description="Free text kept with the experiment")
-    tags: tuple[str, ...] = Field((), description="Tags for filtering")
-    reproduces: tuple[Reproduces, ...] = Field(
-        (), description="Published values to show beside the results; they do not affect the runs"
+    notes: str = field("", "Free text kept with the experiment", max_length=LONGEST_NOTES)
+    tags: tuple[str, ...] = field((), "Tags for filtering")
+    reproduces: tuple[Reproduces, ...] = field(
+        (), "Published values to show beside the results; they do not affect the runs"
     )
 
     @field_validator("seeds")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo, field_validator
 
-from fedcore.methods.hyperparameters import check_number
+from fedcore.methods.hyperparameters import check_number, hyper
 
 LARGEST_INTEGER = 2**63 - 1
 """The largest integer that TOML and SQLite can store."""
@@ -63,6 +63,8 @@ def _text(value: str) -> str:
     return value
 
 
+field = hyper
+"""Declares a field with a default as a hyper-parameter is; ``pydantic.Field`` declares one without."""
 PathText = Annotated[str, AfterValidator(_path_text)]
 
 

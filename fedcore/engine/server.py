@@ -1,7 +1,7 @@
 """The server of a run: the steps of a round, of which ``round`` shows the order, and the clients' uploads."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import NoReturn
@@ -25,7 +25,7 @@ from fedcore.engine.clients.executor import (
 )
 from fedcore.engine.clients.local import CHUNK, Trained
 from fedcore.engine.clients.optimisers import learning_rate
-from fedcore.methods.base import FedLensMethodError, Method, Params, Ragged, State, Uploads, overrides
+from fedcore.methods.base import FedLensMethodError, Method, Params, Ragged, State, Uploads, Values, overrides
 from fedcore.methods.federation import Federation, LocalData
 from fedcore.methods.hyperparameters import Weighting
 from fedcore.methods.tensors import compared, weighted_mean
@@ -51,12 +51,12 @@ class Transport:
         """Send the server's parameters to the participants. Shape: (participants, ...)."""
         return sent
 
-    def up(self, sent: dict[str, Tensor | Ragged]) -> dict[str, Tensor | Ragged]:
+    def up(self, sent: Values) -> Values:
         """Send the participants' uploads to the server. Shape: (participants, ...)."""
         return sent
 
 
-def traffic(sent: Mapping[str, Tensor | Ragged], participants: int) -> Traffic:
+def traffic(sent: Values, participants: int) -> Traffic:
     """Count each participant's scalars and bytes; of a ragged value only the rows that it sends."""
     scalars = torch.zeros(participants, dtype=torch.int64)
     size = torch.zeros(participants, dtype=torch.int64)
@@ -73,7 +73,7 @@ def traffic(sent: Mapping[str, Tensor | Ragged], participants: int) -> Traffic:
     return Traffic(scalars, size)
 
 
-class _Stored(dict[str, Tensor | Ragged]):
+class _Stored(Values):
     """The uploads that are stored beside the means; another one is reported with the remedy."""
 
     def __missing__(self, name: str) -> Tensor:
@@ -261,7 +261,7 @@ class Server:
             means = {name: RunningMean(weights) for name in method.shared}
         few = len(clients) <= _STORED_UPLOADS
         stored = not only_means or (few and overrides(type(method), "diagnostics"))
-        sent: list[dict[str, Tensor | Ragged]] = []
+        sent: list[Values] = []
         counted: list[Traffic] = []
         results: list[ChunkResult] = []
         for result in self.executor.compute(self._chunks(received, clients, round_), self.should_stop):

@@ -1,4 +1,4 @@
-"""The methods, one file each; ``base.py`` has the contract. A user's own method file imports from here."""
+"""The methods, one file each; ``base.py`` has the contract. Method files import from here."""
 
 from fedcore.base.presentation import GRADIENT_CONFLICT, About, DiagnosticChart, FieldChart, MatrixChart
 from fedcore.methods.base import (
@@ -14,19 +14,27 @@ from fedcore.methods.base import (
     State,
     Step,
     Uploads,
+    Values,
+    rate_warnings,
 )
 from fedcore.methods.federation import LocalData, Problem
 from fedcore.methods.hyperparameters import (
+    CLASS_MEANS,
+    HALF_COSINE,
+    OPTIMISER_STATE,
     TENFOLD,
+    UNTRAINED_CLASSES,
     BatchSize,
     Epochs,
     LearningRate,
+    LeftOpen,
     LossWeight,
     MethodConfig,
     Momentum,
     Optimiser,
     PromptLength,
     Rank,
+    RateSchedule,
     SearchRange,
     WeightDecay,
     Weighting,
@@ -34,6 +42,8 @@ from fedcore.methods.hyperparameters import (
 )
 from fedcore.methods.registry import get, load_all, load_file, method
 from fedcore.methods.tensors import (
+    Adam,
+    OncePerSample,
     class_means,
     compared,
     cosine_logits,
@@ -43,6 +53,7 @@ from fedcore.methods.tensors import (
     linear,
     masked_mean,
     mean_cosine,
+    measured,
     piece_size,
     saved_bytes,
     weighted_mean,

@@ -49,6 +49,8 @@ from fedcore.methods.tensors import cosine_logits, cross_entropy, weighted_mean
 
 Params = dict[str, "Tensor"]
 """Tensors by name."""
+Values = dict[str, "Tensor | Ragged"]
+"""Tensors by name, some of them with a size for each client: what crosses the network, or prompts."""
 Generators = Callable[..., "Generator"]
 """``generator("purpose", ...)`` returns a random generator that is seeded by the run and that purpose."""
 Phase = Callable[["Params", "Params", "Batch"], "Step"]
@@ -220,7 +222,7 @@ class Method(Generic[ConfigT]):
         """
         return trained
 
-    def upload(self, params: Params, record: Params, data: LocalData) -> dict[str, Tensor | Ragged]:
+    def upload(self, params: Params, record: Params, data: LocalData) -> Values:
         """Return everything that the clients send after local training. Default: the ``shared`` parameters.
 
         Traffic is counted from the result.
@@ -285,7 +287,7 @@ class Method(Generic[ConfigT]):
         """Return lines for the log of this round, such as a client without a prototype. Default: none."""
         return []
 
-    def downloads(self, state: State, clients: Tensor, received: Params) -> dict[str, Tensor | Ragged]:
+    def downloads(self, state: State, clients: Tensor, received: Params) -> Values:
         """Return what crosses the network to the participants, from which traffic is counted.
 
         Default: all that they receive. A method overrides it if its clients hold a part of that already, or
@@ -380,7 +382,7 @@ class Method(Generic[ConfigT]):
         """
         return (x, head["text"]) if "text" in head else None
 
-    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
+    def prompts(self, params: Params, clients: Tensor | None) -> Values:
         """Return learned vectors in token space by prompt; the page shows their nearest words. Default: none.
 
         Shape: clients (models,), None for the global model -> (models, tokens, m), or (models, classes,
@@ -541,7 +543,7 @@ class Uploads:
         round, rounds: this round, from 1 on, and the number of rounds of the run.
     """
 
-    values: dict[str, Tensor | Ragged]
+    values: Values
     clients: Tensor
     samples: Tensor
     round: int = 1

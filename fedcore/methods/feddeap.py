@@ -20,6 +20,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
+from fedcore import methods as fl
 from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import Generator, Tensor, torch
 from fedcore.base.lazy import functional as F
@@ -33,29 +34,6 @@ from fedcore.clip.prompts import (
     draw_context,
     encode_class_context,
 )
-from fedcore.methods import About, DiagnosticChart, LocalData, Problem, method
-from fedcore.methods import hyperparameters as hp
-from fedcore.methods.base import (
-    Batch,
-    Generators,
-    Method,
-    Params,
-    Phase,
-    Ragged,
-    RunContext,
-    State,
-    Step,
-    Uploads,
-    rate_warnings,
-)
-from fedcore.methods.tensors import (
-    cosine_logits,
-    cross_entropy,
-    draw_linear,
-    linear,
-    masked_mean,
-    weighted_mean,
-)
 
 LAYERS = ("w1", "b1", "w2", "b2")
 """Parameters of a transformation network d -> d/2 -> d."""
@@ -65,16 +43,16 @@ NO_NETWORK = {"semantic_alignment": (False,), "domain_alignment": (False,)}
 """Neither of them is trained."""
 
 
-class FedDEAPConfig(hp.MethodConfig):
+class FedDEAPConfig(fl.MethodConfig):
     left_open = (
-        hp.OPTIMISER_STATE,
-        hp.LeftOpen(
+        fl.OPTIMISER_STATE,
+        fl.LeftOpen(
             "optimiser of the prompts",
             "the paper names none",
             "momentum and decay of the authors' code",
             {"plain SGD": {"momentum": 0.0, "weight_decay": 0.0}},
         ),
-        hp.LeftOpen(
+        fl.LeftOpen(
             "mean image embedding",
             "the paper does not say of which images it is in prediction; the authors' public code takes the "
             "test batch, sorted by class, whose mean can tell the classes",
@@ -82,35 +60,35 @@ class FedDEAPConfig(hp.MethodConfig):
             {"of the sorted test batch": {"image_context": "batch", "test_order": "sorted"}},
             unless={"personal_prompt": (False,)},
         ),
-        hp.LeftOpen(
+        fl.LeftOpen(
             "alignment losses",
             "by the equations they train the prompts; in the authors' public code they have no gradient",
             "they train the prompts",
             {"train nothing": {"semantic_alignment": False, "domain_alignment": False}},
             values=(True, False),
         ),
-        hp.LeftOpen(
+        fl.LeftOpen(
             "temperature of the ETF losses",
             "the equations share CLIP's; Appendix B and the authors' public code have 1",
             "CLIP's",
             {"1": {"etf_temperature": "1"}},
             unless=NO_NETWORK,
         ),
-        hp.LeftOpen(
+        fl.LeftOpen(
             "input of the networks",
             "the paper does not say whether embeddings are normalised first",
             "as they are",
             {"of unit length": {"phi_input": "normalised"}},
             unless=NO_NETWORK,
         ),
-        hp.LeftOpen(
+        fl.LeftOpen(
             "columns of the domain ETF",
             "the paper does not say whether clients of one domain share a column",
             "one per domain that trains",
             {"one per client": {"domain_etf": "client"}},
             unless={"client_per_domain": (True,)},
         ),
-        hp.LeftOpen(
+        fl.LeftOpen(
             "domain prompt of the global model",
             "the paper does not say what stands for the prompt of a domain that has no client",
             "nothing",
@@ -119,11 +97,11 @@ class FedDEAPConfig(hp.MethodConfig):
         ),
     )
 
-    lr: hp.LearningRate = hp.hyper(1e-3, "Learning rate of the clients (paper: 1e-3; DomainNet-126: 1e-2)")
-    weight_decay: hp.WeightDecay = hp.hyper(1e-5, "Weight decay (authors' code: 1e-5; the paper names none)")
-    batch_size: hp.BatchSize = hp.hyper(64, "Samples in a local batch (paper: 64; DomainNet-126: 256)")
-    prompt_length: hp.PromptLength = hp.hyper(16, "Vectors L of each of the two prompts, tokens (paper: 16)")
-    personal_length: int | None = hp.hyper(
+    lr: fl.LearningRate = fl.hyper(1e-3, "Learning rate of the clients (paper: 1e-3; DomainNet-126: 1e-2)")
+    weight_decay: fl.WeightDecay = fl.hyper(1e-5, "Weight decay (authors' code: 1e-5; the paper names none)")
+    batch_size: fl.BatchSize = fl.hyper(64, "Samples in a local batch (paper: 64; DomainNet-126: 256)")
+    prompt_length: fl.PromptLength = fl.hyper(16, "Vectors L of each of the two prompts, tokens (paper: 16)")
+    personal_length: int | None = fl.hyper(
         None,
         "Vectors of the domain prompt, tokens (paper's Table 5: 12 beside 20, 20 beside 12); "
         "default: prompt_length",
@@ -132,49 +110,49 @@ class FedDEAPConfig(hp.MethodConfig):
         le=75,
         empty="the prompt length",
     )
-    personal_prompt: bool = hp.hyper(
+    personal_prompt: bool = fl.hyper(
         True, "Learn a domain prompt that stays on its client (off: the paper's baseline)"
     )
-    semantic_alignment: bool = hp.hyper(True, "Align text features with the semantic ETF (L_sp, Eq. 8)")
-    domain_alignment: bool = hp.hyper(True, "Align text features with the domain ETF (L_dp, Eq. 10)")
-    semantic_weight: hp.LossWeight = hp.hyper(
-        1.0, "lambda, weight of L_sp for the shared prompt", search=hp.TENFOLD
+    semantic_alignment: bool = fl.hyper(True, "Align text features with the semantic ETF (L_sp, Eq. 8)")
+    domain_alignment: bool = fl.hyper(True, "Align text features with the domain ETF (L_dp, Eq. 10)")
+    semantic_weight: fl.LossWeight = fl.hyper(
+        1.0, "lambda, weight of L_sp for the shared prompt", search=fl.TENFOLD
     )
-    domain_weight: hp.LossWeight = hp.hyper(
-        1.0, "eta, weight of L_dp for the domain prompt", search=hp.TENFOLD
+    domain_weight: fl.LossWeight = fl.hyper(
+        1.0, "eta, weight of L_dp for the domain prompt", search=fl.TENFOLD
     )
-    etf_temperature: Literal["1/s", "1"] = hp.hyper(
+    etf_temperature: Literal["1/s", "1"] = fl.hyper(
         "1/s",
         "Temperature of the ETF losses: CLIP's own, as in the equations, or 1 (authors' code)",
         title="ETF temperature",
         words={"1/s": "CLIP's own"},
     )
-    phi_input: Literal["raw", "normalised"] = hp.hyper(
+    phi_input: Literal["raw", "normalised"] = fl.hyper(
         "raw",
         "Input of the transformation networks: embeddings as they are (paper), or of unit length",
         title="transformation input",
         words={"raw": "as it is", "normalised": "of unit length"},
     )
-    domain_etf: Literal["domain", "client"] = hp.hyper(
+    domain_etf: Literal["domain", "client"] = fl.hyper(
         "domain",
         "Columns of the domain ETF: one per domain, or one per client",
         title="domain ETF columns",
         words={"domain": "one per domain", "client": "one per client"},
     )
-    image_context: Literal["train_mean", "batch"] = hp.hyper(
+    image_context: Literal["train_mean", "batch"] = fl.hyper(
         "train_mean",
         "Mean embedding that scales the domain prompt in prediction: of the client's training "
         "images, or of the test batch (authors' code; a prediction then depends on its neighbours)",
         words={"train_mean": "mean training image", "batch": "mean of the test batch"},
     )
-    test_order: Literal["shuffled", "sorted"] = hp.hyper(
+    test_order: Literal["shuffled", "sorted"] = fl.hyper(
         "shuffled",
         "Order in which test images form batches if a batch's mean enters the prediction; "
         "sorted: by class (authors' code), so that the mean can tell the classes",
         title="order of test images",
         words={"sorted": "sorted by class"},
     )
-    unseen: Literal["semantic_only", "mean_image"] = hp.hyper(
+    unseen: Literal["semantic_only", "mean_image"] = fl.hyper(
         "semantic_only",
         "Global model, which has no domain prompt: leave it out, or put the test batch's mean "
         "embedding in its place",
@@ -271,17 +249,17 @@ def simplex_etf(columns: int, width: int, generator: Generator) -> Tensor:
     return vectors
 
 
-def frame(problem: Problem, net: str, columns: int) -> Tensor:
+def frame(problem: fl.Problem, net: str, columns: int) -> Tensor:
     """Return the ETF of a network: a constant, drawn by seed and never sent. Shape: -> (columns, d)."""
     backbone = problem.backbone
     vectors = simplex_etf(columns, backbone.spec.embed_dim, problem.generator("etf", net))
     return vectors.to(backbone.device, backbone.dtype)
 
 
-def transform(params: Params, net: str, h: Tensor) -> Tensor:
+def transform(params: fl.Params, net: str, h: Tensor) -> Tensor:
     """Return Phi(h), a ReLU between two linear layers. Shape: h (clients, n, d) -> (clients, n, d)."""
     w1, b1, w2, b2 = (params[f"{net}_{part}"] for part in LAYERS)
-    return linear(torch.relu(linear(h, w1, b1)), w2, b2)
+    return fl.linear(torch.relu(fl.linear(h, w1, b1)), w2, b2)
 
 
 def etf_loss(logits: Tensor, target: Tensor) -> Tensor:
@@ -289,7 +267,7 @@ def etf_loss(logits: Tensor, target: Tensor) -> Tensor:
 
     Shape: logits (clients, K, columns), target (clients, K) -> (clients,).
     """
-    return cross_entropy(logits, target, torch.ones_like(target, dtype=torch.bool))
+    return fl.cross_entropy(logits, target, torch.ones_like(target, dtype=torch.bool))
 
 
 def distance_bound(classes: int) -> float:
@@ -341,12 +319,12 @@ class PromptedTexts:
         return torch.cat(features, 1)[:, self.place]
 
 
-@method
-class FedDEAP(Method[FedDEAPConfig]):
+@fl.method
+class FedDEAP(fl.Method[FedDEAPConfig]):
     """FedDEAP: [SOS] p_s (mean(h) * p_d) "a photo of a {class}." [EOT], with p_s shared and p_d private."""
 
     name = "feddeap"
-    about = About(
+    about = fl.About(
         source="Zheng et al., FedDEAP: Adaptive Dual-Prompt Tuning for Multi-Domain Federated Learning, 2025",
         summary="CLIP stays frozen; every class gets two learned prompts, one shared by all clients and "
         "one of the client's own, which is scaled by the mean image embedding of its domain. "
@@ -357,7 +335,7 @@ class FedDEAP(Method[FedDEAPConfig]):
         "Clients send the shared prompt and both networks, which the server averages. "
         "A domain without a client is served by the shared prompt alone.",
         charts=(
-            DiagnosticChart(
+            fl.DiagnosticChart(
                 "ETF alignment of the networks",
                 {"semantic_etf_cosine": "semantic", "domain_etf_cosine": "domain"},
                 unit="cosine",
@@ -366,7 +344,7 @@ class FedDEAP(Method[FedDEAPConfig]):
                 "of its class or domain.",
                 default_visible=True,
             ),
-            DiagnosticChart(
+            fl.DiagnosticChart(
                 "How well the networks tell classes and domains",
                 {
                     "semantic_shared_accuracy": "semantic",
@@ -378,7 +356,7 @@ class FedDEAP(Method[FedDEAPConfig]):
                 note="The averaged networks, on the clients' training images. "
                 "A client trains its networks on one domain only.",
             ),
-            DiagnosticChart(
+            fl.DiagnosticChart(
                 "FedDEAP's loss terms",
                 {
                     "contrastive": "contrastive",
@@ -389,14 +367,14 @@ class FedDEAP(Method[FedDEAPConfig]):
                 },
                 better="lower",
             ),
-            DiagnosticChart(
+            fl.DiagnosticChart(
                 "Distance within a class beside its bound (Section 2.8)",
                 {"class_distance": "text to image of a class", "class_distance_bound": "delta"},
                 better="lower",
                 note="|Phi_s(text) - Phi_s(image)| of unit length, in the clients' training steps. The paper "
                 "expects it below delta = sqrt(2 - sqrt((2K-4)/(K-1))) once images and texts are aligned.",
             ),
-            DiagnosticChart(
+            fl.DiagnosticChart(
                 "Entropy of the class texts beside its bound (Section 2.8)",
                 {"text_entropy": "of softmax(cos(Phi_s(text), V))", "text_entropy_bound": "B(K)"},
                 unit="nats",
@@ -410,7 +388,7 @@ class FedDEAP(Method[FedDEAPConfig]):
     Config = FedDEAPConfig
     class_axes = {"p_s": -3, "p_d": -3}
 
-    def __init__(self, config: FedDEAPConfig, problem: Problem) -> None:
+    def __init__(self, config: FedDEAPConfig, problem: fl.Problem) -> None:
         super().__init__(config, problem)
         backbone = problem.backbone
         self.scale = backbone.logit_scale
@@ -432,10 +410,10 @@ class FedDEAP(Method[FedDEAPConfig]):
         self.etf = {net: F.normalize(frame(problem, net, n), dim=-1) for net, n in sizes.items()}
         self.shared = ("p_s", *(f"{net}_{part}" for net in self.etf for part in LAYERS))
 
-    plan_warnings = classmethod(rate_warnings)
+    plan_warnings = classmethod(fl.rate_warnings)
 
     @classmethod
-    def check(cls, config: FedDEAPConfig, context: RunContext) -> None:
+    def check(cls, config: FedDEAPConfig, context: fl.RunContext) -> None:
         spec = context.spec
         check_prompts(spec)
         if config.personal_prompt and spec.embed_dim != spec.token_width:
@@ -460,7 +438,7 @@ class FedDEAP(Method[FedDEAPConfig]):
     def bound_to_classes(cls, config: FedDEAPConfig) -> str:
         return "it learns a prompt for each class"
 
-    def init(self, generator: Generators) -> State:
+    def init(self, generator: fl.Generators) -> fl.State:
         """Draw prompts from N(0, 0.02) and networks as torch.nn.Linear does, the same for every client.
 
         Shape: p_s (K, L, m), p_d (clients, K, L_d, m), phi_*_w1 (d/2, d), _b1 (d/2,), _w2 (d, d/2), _b2 (d,).
@@ -476,30 +454,32 @@ class FedDEAP(Method[FedDEAPConfig]):
         for net in self.etf:
             draws = generator("network", net)
             d = backbone.spec.embed_dim
-            layers = (*draw_linear(d // 2, d, draws), *draw_linear(d, d // 2, draws))
+            layers = (*fl.draw_linear(d // 2, d, draws), *fl.draw_linear(d, d // 2, draws))
             shared |= {f"{net}_{part}": value for part, value in zip(LAYERS, layers, strict=True)}
         if self.config.personal_prompt:
             local["p_d"] = draw("p_d", "personal_length")
-        return State(shared=self.place(shared), local=self.repeat(self.place(local)))
+        return fl.State(shared=self.place(shared), local=self.repeat(self.place(local)))
 
     @property
-    def phases(self) -> tuple[Phase, ...]:
+    def phases(self) -> tuple[fl.Phase, ...]:
         """First the networks on images, then, with the networks as they now are, the prompts."""
         return (self._train_networks, self._train_prompts) if self.etf else (self._train_prompts,)
 
-    def _train_networks(self, params: Params, const: Params, batch: Batch) -> Step:
+    def _train_networks(self, params: fl.Params, const: fl.Params, batch: fl.Batch) -> fl.Step:
         """L_s moves Phi_s, L_d moves Phi_d (Eq. 3, 4)."""
         losses, terms = {}, {}
         for net in self.etf:
-            loss = cross_entropy(self._etf_logits(params, net, batch.x), self._target(net, batch), batch.mask)
+            loss = fl.cross_entropy(
+                self._etf_logits(params, net, batch.x), self._target(net, batch), batch.mask
+            )
             losses[tuple(f"{net}_{part}" for part in LAYERS)] = loss
             terms["image_" + NETWORKS[net]] = loss
-        return Step(losses, terms=terms)
+        return fl.Step(losses, terms=terms)
 
-    def _train_prompts(self, params: Params, const: Params, batch: Batch) -> Step:
+    def _train_prompts(self, params: fl.Params, const: fl.Params, batch: fl.Batch) -> fl.Step:
         """Train p_s by L_c + lambda L_sp (Eq. 9) and p_d by L_c + eta L_dp (Eq. 11)."""
-        text = self._text(params, masked_mean(batch.x, batch.mask[..., None]))
-        contrast = cross_entropy(cosine_logits(batch.x, text, self.scale), batch.labels, batch.mask)
+        text = self._text(params, fl.masked_mean(batch.x, batch.mask[..., None]))
+        contrast = fl.cross_entropy(fl.cosine_logits(batch.x, text, self.scale), batch.labels, batch.mask)
         losses: dict[tuple[str, ...], Tensor] = {("p_s",): contrast}
         terms = {"contrastive": contrast}
         if self.config.personal_prompt:
@@ -515,9 +495,9 @@ class FedDEAP(Method[FedDEAPConfig]):
             domain = self.domain_of[batch.clients][:, None].expand(text.shape[:2])
             terms["text_domain"] = etf_loss(self._etf_logits(params, "phi_d", text), domain)
             losses[("p_d",)] = contrast + self.config.domain_weight * terms["text_domain"]
-        return Step(losses, terms=terms)
+        return fl.Step(losses, terms=terms)
 
-    def _within_classes(self, params: Params, text: Tensor, logits: Tensor, batch: Batch) -> Params:
+    def _within_classes(self, params: fl.Params, text: Tensor, logits: Tensor, batch: fl.Batch) -> fl.Params:
         """Return how near the images are to the text of their class, and the texts' entropy (Eq. 14, 32).
 
         Shape: text Phi_s(text) (clients, K, d), logits of the texts (clients, K, K) -> (clients,) each.
@@ -528,7 +508,7 @@ class FedDEAP(Method[FedDEAPConfig]):
             distance = torch.linalg.vector_norm(images - own, dim=-1)
             p = (logits / self.etf_scale).softmax(-1)
             return {
-                "class_distance": masked_mean(distance, batch.mask),
+                "class_distance": fl.masked_mean(distance, batch.mask),
                 "text_entropy": torch.special.entr(p).sum((-2, -1)) / p.shape[1],
             }
 
@@ -538,41 +518,43 @@ class FedDEAP(Method[FedDEAPConfig]):
             return ""
         return "tested on images sorted by class: the mean of a batch can reveal their class"
 
-    def head(self, params: Params, data: LocalData | None) -> Params:
+    def head(self, params: fl.Params, data: fl.LocalData | None) -> fl.Params:
         """Return text features, unless they depend on the test batch. Shape: text (models, K, d)."""
         if not self.config.personal_prompt or (data is None and self.config.unseen == "semantic_only"):
             return {"text": encode_class_context(self.problem.backbone, params["p_s"], self.suffix)}
         if data is None or self.config.image_context == "batch":
             return {}
-        return {"text": self._text(params, masked_mean(data.x, data.mask[..., None]))}
+        return {"text": self._text(params, fl.masked_mean(data.x, data.mask[..., None]))}
 
-    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+    def logits(self, params: fl.Params, head: fl.Params, x: Tensor) -> Tensor:
         """Return s cos(image, text). Shape: x (models, samples, d) -> (models, samples, K).
 
         Without text features in the head, each ``batch_size`` samples in the given order make theirs.
         """
         if "text" in head:
-            return cosine_logits(x, head["text"], self.scale)
+            return fl.cosine_logits(x, head["text"], self.scale)
         parts = x.split(self.config.batch_size, dim=1)
-        return torch.cat([cosine_logits(p, self._text(params, p.mean(1)), self.scale) for p in parts], dim=1)
+        return torch.cat(
+            [fl.cosine_logits(p, self._text(params, p.mean(1)), self.scale) for p in parts], dim=1
+        )
 
-    def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+    def features(self, params: fl.Params, head: fl.Params, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return h and the prompted classes; the batch that a context depends on is all given samples.
 
         Shape: x (models, samples, d) -> (models, samples, d), (models, K, d).
         """
         return x, head["text"] if "text" in head else self._text(params, x.mean(1))
 
-    def gradcam_scores(self, params: Params, head: Params, x: Tensor) -> dict[str, Tensor]:
+    def gradcam_scores(self, params: fl.Params, head: fl.Params, x: Tensor) -> dict[str, Tensor]:
         """Return the cosine of each network's output with its nearest ETF vector (Figure 5)."""
         return {NETWORKS[net]: self._etf_logits(params, net, x).amax(-1) for net in self.etf}
 
-    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
+    def prompts(self, params: fl.Params, clients: Tensor | None) -> fl.Values:
         """Return p_s and p_d of every class. Shape: (models, K, L, m), (models, K, L_d, m)."""
         return {name: params[name] for name in ("p_s", "p_d") if name in params}
 
     def diagnostics(
-        self, before: State, trained: Params, uploads: Uploads, data: LocalData
+        self, before: fl.State, trained: fl.Params, uploads: fl.Uploads, data: fl.LocalData
     ) -> dict[str, Tensor]:
         """Measure how closely the networks turn training images towards their ETF vectors.
 
@@ -585,22 +567,22 @@ class FedDEAP(Method[FedDEAPConfig]):
             classes = len(self.problem.classes)
             bounds = {"class_distance": distance_bound(classes), "text_entropy": entropy_bound(classes)}
             values = {f"{name}_bound": torch.tensor(bound) for name, bound in bounds.items()}
-        batch = Batch.whole(data)
+        batch = fl.Batch.whole(data)
         weights = uploads.weights(self.config.weighting)
         for net in self.etf:
             target = self._target(net, batch)
             cosine = self._etf_logits(trained, net, batch.x) / self.etf_scale
             of_target = cosine.gather(2, target[..., None])[..., 0]
-            values[f"{NETWORKS[net]}_etf_cosine"] = masked_mean(of_target, data.mask)
+            values[f"{NETWORKS[net]}_etf_cosine"] = fl.masked_mean(of_target, data.mask)
             names = [f"{net}_{part}" for part in LAYERS]
-            shared = {n: weighted_mean(uploads.dense(n), weights).expand_as(trained[n]) for n in names}
+            shared = {n: fl.weighted_mean(uploads.dense(n), weights).expand_as(trained[n]) for n in names}
             nearest = {"network": cosine, "shared": self._etf_logits(shared, net, batch.x)}
             for kind, scores in nearest.items():
                 right = (scores.argmax(-1) == target).double()
-                values[f"{NETWORKS[net]}_{kind}_accuracy"] = masked_mean(right, data.mask)
+                values[f"{NETWORKS[net]}_{kind}_accuracy"] = fl.masked_mean(right, data.mask)
         return values
 
-    def _text(self, params: Params, mean: Tensor) -> Tensor:
+    def _text(self, params: fl.Params, mean: Tensor) -> Tensor:
         """Return text features of the full prompt (Eq. 5, 6). Shape: mean(h) (clients, d) -> (clients, K, d).
 
         Without p_d (a domain without a client) mean(h) itself takes its place.
@@ -613,7 +595,7 @@ class FedDEAP(Method[FedDEAPConfig]):
             return self.texts.encode(context, second)
         return encode_class_context(self.problem.backbone, context, self.suffix)
 
-    def _etf_logits(self, params: Params, net: str, h: Tensor) -> Tensor:
+    def _etf_logits(self, params: fl.Params, net: str, h: Tensor) -> Tensor:
         """Return the logits cos(Phi(h), v) / tau.
 
         Shape: h (clients, n, d) -> (clients, n, columns of the ETF).
@@ -624,11 +606,11 @@ class FedDEAP(Method[FedDEAPConfig]):
         vectors = self.etf[net].expand(len(out), -1, -1)
         return self.etf_scale * (F.normalize(out, dim=-1) @ vectors.transpose(-1, -2))
 
-    def _transformed(self, params: Params, net: str, h: Tensor) -> Tensor:
+    def _transformed(self, params: fl.Params, net: str, h: Tensor) -> Tensor:
         """Return Phi(h), of embeddings as ``phi_input`` says. Shape: h (clients, n, d) -> (clients, n, d)."""
         return transform(params, net, F.normalize(h, dim=-1) if self.config.phi_input == "normalised" else h)
 
-    def _target(self, net: str, batch: Batch) -> Tensor:
+    def _target(self, net: str, batch: fl.Batch) -> Tensor:
         """Return the ETF vector that each image belongs to. Shape: (clients, batch)."""
         if net == "phi_s":
             return batch.labels

@@ -40,12 +40,14 @@ CLASS_MEANS = (
 
 
 class Bounds(TypedDict, total=False):
-    """Bounds of a number, as pydantic names them."""
+    """Bounds of a number or a length, as pydantic names them."""
 
     ge: float
     gt: float
     le: float
     lt: float
+    min_length: int
+    max_length: int
 
 
 def check_number(value: Any, annotation: Any) -> None:

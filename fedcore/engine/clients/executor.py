@@ -30,7 +30,7 @@ from fedcore.engine.clients.evaluator import Evaluator, Fit, Score, Scores
 from fedcore.engine.clients.hooks import make, place_of, quoted
 from fedcore.engine.clients.local import Trained, train_clients
 from fedcore.engine.clients.optimisers import ClientOptimiser
-from fedcore.methods.base import STATE_PARTS, FedLensMethodError, Method, Params, Ragged, State
+from fedcore.methods.base import STATE_PARTS, FedLensMethodError, Method, Params, State, Values
 from fedcore.methods.federation import Federation
 
 
@@ -128,7 +128,7 @@ class ChunkResult:
     """
 
     trained: Trained
-    sent: dict[str, Tensor | Ragged]
+    sent: Values
     moments: Params
     cells: list[Cell]
     seconds_evaluate: float

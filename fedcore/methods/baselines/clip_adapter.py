@@ -8,34 +8,31 @@ z_k is the text feature of the class prompt. Without biases A(c h) = c A(h) for 
 same whether h is normalised before or not; it is not, and alpha = 0 is zero-shot CLIP to the last bit.
 """
 
+from fedcore import methods as fl
 from fedcore.base.lazy import Tensor
 from fedcore.base.lazy import functional as F
-from fedcore.methods import About, method
-from fedcore.methods import hyperparameters as hp
-from fedcore.methods.base import Generators, Method, Params, State
-from fedcore.methods.tensors import draw_linear
 
 
-class CLIPAdapterConfig(hp.MethodConfig):
-    alpha: float = hp.hyper(
+class CLIPAdapterConfig(fl.MethodConfig):
+    alpha: float = fl.hyper(
         0.2,
         "Share of the adapter in the image feature; 0 is zero-shot CLIP (paper: 0.2)",
         title="adapter share",
         ge=0,
         le=1,
-        search=hp.SearchRange(low=0.1, high=0.9),
+        search=fl.SearchRange(low=0.1, high=0.9),
     )
-    reduction: int = hp.hyper(
+    reduction: int = fl.hyper(
         4, "Width of the embedding, divided by that of the hidden layer (paper: 4)", ge=1, le=64
     )
 
 
-@method
-class CLIPAdapter(Method[CLIPAdapterConfig]):
+@fl.method
+class CLIPAdapter(fl.Method[CLIPAdapterConfig]):
     """cos(alpha A(h) + (1 - alpha) h, class prompt) with a bottleneck network A."""
 
     name = "clip-adapter"
-    about = About(
+    about = fl.About(
         source="Gao et al., CLIP-Adapter: Better Vision-Language Models with Feature Adapters, IJCV 2024",
         summary="Both of CLIP's encoders stay frozen; images are encoded once. "
         "A small network with a narrow hidden layer makes a second feature of the image embedding. "
@@ -48,15 +45,15 @@ class CLIPAdapter(Method[CLIPAdapterConfig]):
     Config = CLIPAdapterConfig
     shared = ("w1", "w2")
 
-    def init(self, generator: Generators) -> State:
+    def init(self, generator: fl.Generators) -> fl.State:
         """Return two layers, drawn as in torch.nn.Linear. Shape: w1 (d/4, d), w2 (d, d/4)."""
         d = self.problem.backbone.spec.embed_dim
         hidden = max(1, d // self.config.reduction)
-        w1, _ = draw_linear(hidden, d, generator("clip-adapter", "down"))
-        w2, _ = draw_linear(d, hidden, generator("clip-adapter", "up"))
-        return State(shared=self.place({"w1": w1, "w2": w2}))
+        w1, _ = fl.draw_linear(hidden, d, generator("clip-adapter", "down"))
+        w2, _ = fl.draw_linear(d, hidden, generator("clip-adapter", "up"))
+        return fl.State(shared=self.place({"w1": w1, "w2": w2}))
 
-    def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+    def features(self, params: fl.Params, head: fl.Params, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mixture and the class prompts. Shape: -> (models, samples or K, d)."""
         hidden = F.relu(x @ params["w1"].transpose(1, 2))
         adapted = F.relu(hidden @ params["w2"].transpose(1, 2))

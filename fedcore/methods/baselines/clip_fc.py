@@ -7,39 +7,36 @@ It has no paper. FedDEAP compares with it and states no optimiser, so the defaul
 
 from typing import Literal
 
+from fedcore import methods as fl
 from fedcore.base.lazy import Tensor
 from fedcore.base.lazy import functional as F
-from fedcore.methods import About, Problem, method
-from fedcore.methods import hyperparameters as hp
-from fedcore.methods.base import Generators, Method, Params, State
-from fedcore.methods.tensors import draw_linear
 
 
-class CLIPFCConfig(hp.MethodConfig):
+class CLIPFCConfig(fl.MethodConfig):
     """Hyper-parameters of CLIP-FC; no paper states them."""
 
-    init: Literal["random", "text", "class_means"] = hp.hyper(
+    init: Literal["random", "text", "class_means"] = fl.hyper(
         "random",
         "Initial weights: those of a new linear layer, the features of the class prompts, or "
-        + hp.CLASS_MEANS,
+        + fl.CLASS_MEANS,
         title="initial classifier",
         words={"random": "new linear layer", "text": "class prompts", "class_means": "class means"},
     )
-    features: Literal["raw", "normalised"] = hp.hyper(
+    features: Literal["raw", "normalised"] = fl.hyper(
         "raw",
         "raw: W h + b, a layer after the image encoder (paper); normalised: s W h/|h| + b, as CLIP scores",
         title="image features",
         words={"raw": "as they are", "normalised": "of unit length"},
     )
-    bias: bool = hp.hyper(True, "Also learn one offset per class", title="class offsets")
+    bias: bool = fl.hyper(True, "Also learn one offset per class", title="class offsets")
 
 
-@method
-class CLIPFC(Method[CLIPFCConfig]):
+@fl.method
+class CLIPFC(fl.Method[CLIPFCConfig]):
     """W h + b with W and b learned by all clients."""
 
     name = "clip-fc"
-    about = About(
+    about = fl.About(
         source="Zheng et al., FedDEAP, 2025 (compared methods); it has no paper",
         summary="CLIP's image encoder stays frozen and its text encoder is left out. "
         "One fully connected layer from the image embedding to the classes is learned. "
@@ -51,15 +48,15 @@ class CLIPFC(Method[CLIPFCConfig]):
     Config = CLIPFCConfig
     class_axes = {"weight": -2, "bias": -1}
 
-    def __init__(self, config: CLIPFCConfig, problem: Problem) -> None:
+    def __init__(self, config: CLIPFCConfig, problem: fl.Problem) -> None:
         super().__init__(config, problem)
         self.shared = ("weight", "bias") if config.bias else ("weight",)
 
     @classmethod
     def bound_to_classes(cls, config: CLIPFCConfig) -> str:
-        return hp.UNTRAINED_CLASSES.get(config.init, "its classifier starts at random")
+        return fl.UNTRAINED_CLASSES.get(config.init, "its classifier starts at random")
 
-    def init(self, generator: Generators) -> State:
+    def init(self, generator: fl.Generators) -> fl.State:
         """Return one layer for all; made of the class prompts, it starts as zero-shot CLIP.
 
         Shape: weight (K, d), bias (K,).
@@ -69,19 +66,19 @@ class CLIPFC(Method[CLIPFCConfig]):
             weight = self.problem.class_features if self.config.init == "text" else self.problem.class_means
             bias = weight.new_zeros(len(classes))
         else:
-            weight, bias = draw_linear(
+            weight, bias = fl.draw_linear(
                 len(classes), backbone.spec.embed_dim, generator("clip-fc", "classifier")
             )
         first = {"weight": weight, "bias": bias}
-        return State(shared=self.place({name: first[name] for name in self.shared}))
+        return fl.State(shared=self.place({name: first[name] for name in self.shared}))
 
-    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+    def logits(self, params: fl.Params, head: fl.Params, x: Tensor) -> Tensor:
         """Return W h + b, or s W h/|h| + b. Shape: x (models, samples, d) -> (models, samples, classes)."""
         if self.config.features == "normalised":
             x = self.problem.backbone.logit_scale * F.normalize(x, dim=-1)
         scores = x @ params["weight"].transpose(-1, -2)
         return scores + params["bias"][:, None] if "bias" in params else scores
 
-    def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+    def features(self, params: fl.Params, head: fl.Params, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return h and the rows of W. Shape: -> (models, samples or classes, d)."""
         return x, params["weight"]

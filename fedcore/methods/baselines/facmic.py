@@ -10,14 +10,11 @@ that the model is tested on. Target images are drawn once and move no running st
 
 from typing import Any, Literal
 
+from fedcore import methods as fl
 from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
-from fedcore.methods import About, DiagnosticChart, LocalData, method
-from fedcore.methods import hyperparameters as hp
-from fedcore.methods.base import Batch, Generators, Params, RunContext, State, Step
 from fedcore.methods.baselines.fedclip import FedCLIP, FedCLIPConfig
-from fedcore.methods.tensors import draw_linear, linear, masked_mean
 
 KERNELS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Widths of the five RBF kernels over the mean squared distance: powers of 2 (kernel_mul)."""
@@ -30,15 +27,15 @@ STATISTICS = ("running_mean", "running_var")
 class FACMICConfig(FedCLIPConfig):
     """Hyper-parameters of FACMIC: FedCLIP's, and those of the alignment."""
 
-    weight_decay: hp.WeightDecay = hp.hyper(0.02, "Weight decay of the clients (authors' code: 0.02)")
-    optimiser_state: Literal["fresh", "kept"] = hp.hyper(
+    weight_decay: fl.WeightDecay = fl.hyper(0.02, "Weight decay of the clients (authors' code: 0.02)")
+    optimiser_state: Literal["fresh", "kept"] = fl.hyper(
         "kept",
         "State of the local optimiser: kept by the client across rounds (authors' code), or new each round",
     )
-    weighting: hp.Weighting = hp.hyper(
+    weighting: fl.Weighting = fl.hyper(
         "samples", "Server mean over clients: weighted by sample counts (authors' code), or plain"
     )
-    target: Literal["none", "held_out"] = hp.hyper(
+    target: Literal["none", "held_out"] = fl.hyper(
         "none",
         "Images that the alignment term adapts to; none: no such term; held_out: images of the "
         "held-out domain without their labels, outside its test set, as in the paper. The model has then "
@@ -46,17 +43,17 @@ class FACMICConfig(FedCLIPConfig):
         title="aligned with",
         words={"none": "nothing", "held_out": "the held-out domain, unlabelled"},
     )
-    alignment: hp.LossWeight = hp.hyper(
+    alignment: fl.LossWeight = fl.hyper(
         1.0, "Weight of the alignment term (authors: 1)", title="alignment weight"
     )
-    target_features: Literal["raw", "adapted"] = hp.hyper(
+    target_features: Literal["raw", "adapted"] = fl.hyper(
         "raw",
         "Target embeddings that the alignment term compares with the clients' adapted ones: raw, "
         "as the image encoder gives them (authors' code); adapted, by the same adapter (paper)",
         title="target features",
         words={"raw": "as encoded", "adapted": "adapted"},
     )
-    target_images: int = hp.hyper(
+    target_images: int = fl.hyper(
         256,
         "Most unlabelled images that the alignment term reads, drawn once by the seed",
         title="target images",
@@ -94,12 +91,12 @@ def lmmd(source: Tensor, labels: Tensor, mask: Tensor, target: Tensor, probabili
     return (products * kernel).sum((1, 2)) / common.sum(1).clamp(min=1)
 
 
-@method
+@fl.method
 class FACMIC(FedCLIP):
     """cos(A(h) * h, class prompt) as FedCLIP, with batch normalisation in A and an alignment of domains."""
 
     name = "facmic"
-    about = About(
+    about = fl.About(
         source="Wu et al., FACMIC: Federated Adaptative CLIP Model for Medical Image Classification, MICCAI "
         "2024",
         summary="As FedCLIP: a small network weighs the dimensions of the image embeddings, and the server "
@@ -110,7 +107,7 @@ class FACMIC(FedCLIP):
         "That reads unlabelled images of the domain that the model is tested on: it is off by default, "
         "and a run that uses it says so.",
         charts=(
-            DiagnosticChart(
+            fl.DiagnosticChart(
                 "Loss terms",
                 {"contrastive": "contrastive", "cross_entropy": "cross-entropy", "alignment": "alignment"},
                 better="lower",
@@ -122,7 +119,7 @@ class FACMIC(FedCLIP):
     shared = (*_WEIGHTS, *STATISTICS)
 
     @classmethod
-    def check(cls, config: Any, context: RunContext) -> None:
+    def check(cls, config: Any, context: fl.RunContext) -> None:
         owned = {*(context.client_domain or (-1,))}
         if config.target == "held_out" and (-1 in owned or len(owned) == len(context.domains)):
             raise FedLensError(
@@ -143,20 +140,20 @@ class FACMIC(FedCLIP):
             return ""
         return "trained with unlabelled images of the held-out domain (outside its test set)"
 
-    def init(self, generator: Generators) -> State:
+    def init(self, generator: fl.Generators) -> fl.State:
         """Return two linear layers, drawn as in torch.nn.Linear, with a fresh batch normalisation between.
 
         Shape: w1, w2 (d, d), all others (d,).
         """
         backbone = self.problem.backbone
         d = backbone.spec.embed_dim
-        (w1, b1), (w2, b2) = (draw_linear(d, d, generator("facmic", "adapter", i)) for i in (1, 2))
+        (w1, b1), (w2, b2) = (fl.draw_linear(d, d, generator("facmic", "adapter", i)) for i in (1, 2))
         one, zero = torch.ones(d, dtype=torch.float64), torch.zeros(d, dtype=torch.float64)
         values = {"w1": w1, "b1": b1, "gamma": one, "beta": zero, "w2": w2, "b2": b2}
         values |= {"running_mean": zero, "running_var": one}
-        return State(shared={name: value.clone() for name, value in self.place(values).items()})
+        return fl.State(shared={name: value.clone() for name, value in self.place(values).items()})
 
-    def round_constants(self, params: Params, data: LocalData) -> Params:
+    def round_constants(self, params: fl.Params, data: fl.LocalData) -> fl.Params:
         """Return unlabelled embeddings of the held-out domain, the same for all clients.
 
         Shape: target (participants, t, d).
@@ -168,7 +165,7 @@ class FACMIC(FedCLIP):
         x = data.pool.x(rows[order[: self.config.target_images]])
         return {"target": x.expand(len(data.clients), *x.shape)}
 
-    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+    def train_step(self, params: fl.Params, const: fl.Params, batch: fl.Batch) -> fl.Step:
         h, moved = self._adapt_batch(params, batch.x, batch.mask)
         loss = self._loss(h, batch)
         terms = {"cross_entropy" if self.config.loss == "ce" else "contrastive": loss}
@@ -180,21 +177,21 @@ class FACMIC(FedCLIP):
             unit = F.normalize(h, dim=-1), F.normalize(compared, dim=-1)
             terms["alignment"] = lmmd(unit[0], batch.labels, batch.mask, unit[1], guessed)
             loss = loss + self.config.alignment * terms["alignment"]
-        return Step({_WEIGHTS: loss}, moved=moved, terms=terms)
+        return fl.Step({_WEIGHTS: loss}, moved=moved, terms=terms)
 
-    def _adapt(self, params: Params, h: Tensor) -> Tensor:
+    def _adapt(self, params: fl.Params, h: Tensor) -> Tensor:
         """Return A(h) * h with the running statistics. Shape: (models, samples, d) -> same."""
-        hidden = linear(h, params["w1"], params["b1"])
+        hidden = fl.linear(h, params["w1"], params["b1"])
         return self._weigh(params, h, hidden, *(params[name] for name in STATISTICS))
 
-    def _adapt_batch(self, params: Params, h: Tensor, mask: Tensor) -> tuple[Tensor, Params]:
+    def _adapt_batch(self, params: fl.Params, h: Tensor, mask: Tensor) -> tuple[Tensor, fl.Params]:
         """Return A(h) * h with the batch's own statistics, and the running statistics as these move them.
 
         Shape: h (clients, samples, d), mask (clients, samples) -> like h, (clients, d) each.
         """
-        hidden, real = linear(h, params["w1"], params["b1"]), mask[..., None]
-        mean = masked_mean(hidden, real)
-        var = masked_mean((hidden - mean[:, None]).square(), real)
+        hidden, real = fl.linear(h, params["w1"], params["b1"]), mask[..., None]
+        mean = fl.masked_mean(hidden, real)
+        var = fl.masked_mean((hidden - mean[:, None]).square(), real)
         n = mask.sum(1)[:, None]
         moved = {}
         for name, now in zip(STATISTICS, (mean, var * n / (n - 1).clamp(min=1)), strict=True):
@@ -202,7 +199,7 @@ class FACMIC(FedCLIP):
             moved[name] = params[name].detach() + torch.where(n > 1, step, 0)  # one sample has no variance
         return self._weigh(params, h, hidden, mean, var), moved
 
-    def _weigh(self, params: Params, h: Tensor, hidden: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+    def _weigh(self, params: fl.Params, h: Tensor, hidden: Tensor, mean: Tensor, var: Tensor) -> Tensor:
         unit = (hidden - mean[:, None]) / (var[:, None] + BN_EPS).sqrt()
         hidden = F.leaky_relu(unit * params["gamma"][:, None] + params["beta"][:, None], SLOPE)
-        return linear(hidden, params["w2"], params["b2"]).softmax(-1) * h
+        return fl.linear(hidden, params["w2"], params["b2"]).softmax(-1) * h

@@ -9,12 +9,9 @@ public code. The adapter's form and width, beta, the learning rate and the weigh
 global model, which the paper does not have, reads A(h) with the header as it was drawn.
 """
 
+from fedcore import methods as fl
 from fedcore.base.lazy import Tensor
 from fedcore.base.lazy import functional as F
-from fedcore.methods import About, DiagnosticChart, LocalData, method
-from fedcore.methods import hyperparameters as hp
-from fedcore.methods.base import Batch, Generators, Method, Models, Params, State, Step
-from fedcore.methods.tensors import cross_entropy, draw_linear, linear, masked_mean
 
 ADAPTER = ("down_w", "down_b", "up_w", "up_b")
 """Parameters of the shared adapter d -> hidden -> d."""
@@ -22,14 +19,14 @@ HEADER = ("head_w", "head_b")
 """Parameters of a client's header."""
 
 
-class FedAKTConfig(hp.MethodConfig):
+class FedAKTConfig(fl.MethodConfig):
     """Hyper-parameters of FedAKT(C); FedOT's comparison states none, and there is no public code."""
 
-    lr: hp.LearningRate = hp.hyper(1e-2, "Learning rate of local SGD (our choice, as FedGH's)")
-    weighting: hp.Weighting = hp.hyper(
+    lr: fl.LearningRate = fl.hyper(1e-2, "Learning rate of local SGD (our choice, as FedGH's)")
+    weighting: fl.Weighting = fl.hyper(
         "samples", "Server mean over clients: weighted by sample counts, or plain (our choice)"
     )
-    hidden: int | None = hp.hyper(
+    hidden: int | None = fl.hyper(
         None,
         "Hidden width of the shared adapter; default: a quarter of the embedding (our choice)",
         title="adapter width",
@@ -37,17 +34,17 @@ class FedAKTConfig(hp.MethodConfig):
         le=65536,
         empty="a quarter of the embedding",
     )
-    distillation_weight: hp.LossWeight = hp.hyper(
-        1.0, "Weight of the distillation between the two features (our choice)", search=hp.TENFOLD
+    distillation_weight: fl.LossWeight = fl.hyper(
+        1.0, "Weight of the distillation between the two features (our choice)", search=fl.TENFOLD
     )
 
 
-@method
-class FedAKT(Method[FedAKTConfig]):
+@fl.method
+class FedAKT(fl.Method[FedAKTConfig]):
     """W h + b and W A(h) + b: a client's header reads CLIP's feature and that of the shared adapter A."""
 
     name = "fedakt"
-    about = About(
+    about = fl.About(
         source="Liu et al., Adapter-guided Knowledge Transfer for Heterogeneous Federated Learning, Journal "
         "of Systems Architecture 159, 2025, with CLIP as every client's model",
         summary="FedAKT lets clients have different models, each with a small adapter of the same form. "
@@ -57,7 +54,7 @@ class FedAKT(Method[FedAKTConfig]):
         "There is no public code, and FedOT's comparison states no settings; most of this is our "
         "interpretation.",
         charts=(
-            DiagnosticChart(
+            fl.DiagnosticChart(
                 "FedAKT's loss terms",
                 {
                     "cross_entropy_model": "header on CLIP's feature",
@@ -76,7 +73,7 @@ class FedAKT(Method[FedAKTConfig]):
     def bound_to_classes(cls, config: FedAKTConfig) -> str:
         return "its header starts at random"
 
-    def init(self, generator: Generators) -> State:
+    def init(self, generator: fl.Generators) -> fl.State:
         """Draw adapter and header as torch.nn.Linear does; the server keeps the header as it was drawn.
 
         Shape: down_w (hidden, d), down_b (hidden,), up_w (d, hidden), up_b (d,), head_w (clients, K, d),
@@ -85,43 +82,43 @@ class FedAKT(Method[FedAKTConfig]):
         d = self.problem.backbone.spec.embed_dim
         hidden = self.config.hidden or max(1, d // 4)
         layers = (
-            *draw_linear(hidden, d, generator("fedakt", "adapter", 1)),
-            *draw_linear(d, hidden, generator("fedakt", "adapter", 2)),
-            *draw_linear(len(self.problem.classes), d, generator("fedakt", "header")),
+            *fl.draw_linear(hidden, d, generator("fedakt", "adapter", 1)),
+            *fl.draw_linear(d, hidden, generator("fedakt", "adapter", 2)),
+            *fl.draw_linear(len(self.problem.classes), d, generator("fedakt", "header")),
         )
         names = (*ADAPTER, *HEADER)
         first = self.place(dict(zip(names, layers, strict=True)))
         header = {name: first.pop(name) for name in HEADER}
-        return State(shared=first, local=self.repeat(header), server=header)
+        return fl.State(shared=first, local=self.repeat(header), server=header)
 
-    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+    def train_step(self, params: fl.Params, const: fl.Params, batch: fl.Batch) -> fl.Step:
         """Return CE(W h + b) + CE(W A(h) + b) + beta |A(h) - h|^2 / d."""
         adapted = self._adapt(params, batch.x)
         terms = {
-            "cross_entropy_model": cross_entropy(self._read(params, batch.x), batch.labels, batch.mask),
-            "cross_entropy_adapter": cross_entropy(self._read(params, adapted), batch.labels, batch.mask),
-            "distillation": masked_mean((adapted - batch.x).square().mean(-1), batch.mask),
+            "cross_entropy_model": fl.cross_entropy(self._read(params, batch.x), batch.labels, batch.mask),
+            "cross_entropy_adapter": fl.cross_entropy(self._read(params, adapted), batch.labels, batch.mask),
+            "distillation": fl.masked_mean((adapted - batch.x).square().mean(-1), batch.mask),
         }
         fit = terms["cross_entropy_model"] + terms["cross_entropy_adapter"]
         loss = fit + self.config.distillation_weight * terms["distillation"]
-        return Step({(*ADAPTER, *HEADER): loss}, terms=terms)
+        return fl.Step({(*ADAPTER, *HEADER): loss}, terms=terms)
 
-    def models(self, state: State) -> Models:
+    def models(self, state: fl.State) -> fl.Models:
         """Return the adapter with the untrained header as the global model, and each client's header."""
         common = {name: value[None] for name, value in (state.shared | state.server).items()}
-        return Models(common, state.local)
+        return fl.Models(common, state.local)
 
-    def head(self, params: Params, data: LocalData | None) -> Params:
+    def head(self, params: fl.Params, data: fl.LocalData | None) -> fl.Params:
         """Return the adapter, through which the global model looks at an image; nothing for a client."""
         return {name: params[name] for name in ADAPTER} if data is None else {}
 
-    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+    def logits(self, params: fl.Params, head: fl.Params, x: Tensor) -> Tensor:
         """Return the header's scores of CLIP's feature; of the adapter's for the global model."""
         return self._read(params, self._adapt(head, x) if head else x)
 
-    def _read(self, params: Params, feature: Tensor) -> Tensor:
-        return linear(feature, params["head_w"], params["head_b"])
+    def _read(self, params: fl.Params, feature: Tensor) -> Tensor:
+        return fl.linear(feature, params["head_w"], params["head_b"])
 
-    def _adapt(self, params: Params, x: Tensor) -> Tensor:
-        hidden = F.relu(linear(x, params["down_w"], params["down_b"]))
-        return linear(hidden, params["up_w"], params["up_b"])
+    def _adapt(self, params: fl.Params, x: Tensor) -> Tensor:
+        hidden = F.relu(fl.linear(x, params["down_w"], params["down_b"]))
+        return fl.linear(hidden, params["up_w"], params["up_b"])

@@ -24,40 +24,26 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Literal
 
+from fedcore import methods as fl
 from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import Tensor, torch
 from fedcore.clip.adapters import Lora, first_adapted_layer, init_lora
 from fedcore.clip.specs import BackboneSpec
-from fedcore.methods import About, DiagnosticChart, LocalData, Problem, method
-from fedcore.methods import hyperparameters as hp
-from fedcore.methods.base import (
-    Batch,
-    Generators,
-    Method,
-    Models,
-    Params,
-    Ragged,
-    RunContext,
-    State,
-    Step,
-    Uploads,
-)
 from fedcore.methods.baselines.lora_server import norm_weights, products, refined
 from fedcore.methods.fedalign.config import LoRAConfig
-from fedcore.methods.tensors import cosine_logits
 
 
 class FedAvgLoRAConfig(LoRAConfig):
     """FedAlign's hyper-parameters, so that the two differ only in what clients and server exchange."""
 
-    scale: float = hp.hyper(
+    scale: float = fl.hyper(
         14.3,
         "Factor of all cosines (as FedAlign: exp(2.66) = 14.3; OpenAI's CLIP itself has 100)",
         title="cosine scale",
         gt=0,
         le=1000,
     )
-    aggregation: Literal["factors", "ffa", "fedsa", "exact", "stack", "fair", "hetero"] = hp.hyper(
+    aggregation: Literal["factors", "ffa", "fedsa", "exact", "stack", "fair", "hetero"] = fl.hyper(
         "factors",
         "What the server does with A and B: factors, average each; ffa, A stays as drawn and B is averaged; "
         "fedsa, A is averaged and B stays with its client; exact, average each and add what the mean of the "
@@ -74,12 +60,12 @@ class FedAvgLoRAConfig(LoRAConfig):
             "hetero": "own ranks (HetLoRA)",
         },
     )
-    fair_weight: hp.LossWeight = hp.hyper(
+    fair_weight: fl.LossWeight = fl.hyper(
         0.01,
         "Weight lambda of |D|, how far B may be turned, with aggregation = fair (LoRA-FAIR: 0.01)",
         title="weight of the refinement",
     )
-    lowest_rank: hp.Rank = hp.hyper(
+    lowest_rank: fl.Rank = fl.hyper(
         1,
         "Lowest rank of a client with aggregation = hetero: each client's rank is drawn by its name, from "
         "this one to that of the server",
@@ -90,15 +76,15 @@ class FedAvgLoRAConfig(LoRAConfig):
 class FedProxLoRAConfig(FedAvgLoRAConfig):
     """FedAvg's, and the weight of the proximal term."""
 
-    proximal: hp.LossWeight = hp.hyper(
+    proximal: fl.LossWeight = fl.hyper(
         0.01,
         "Weight mu of (mu/2) |w - w_t|^2 (paper: tuned over 0.001, 0.01, 0.1, 1); 0 is FedAvg",
         title="proximal weight",
-        search=hp.SearchRange(choices=(0.001, 0.01, 0.1, 1.0)),
+        search=fl.SearchRange(choices=(0.001, 0.01, 0.1, 1.0)),
     )
 
 
-AVERAGING_ERROR = DiagnosticChart(
+AVERAGING_ERROR = fl.DiagnosticChart(
     "Error of averaging A and B apart",
     {"averaging_error": "mean of layers", "averaging_error_worst": "worst layer"},
     unit="%",
@@ -108,12 +94,12 @@ AVERAGING_ERROR = DiagnosticChart(
 )
 
 
-@method
-class FedAvgLoRA(Method[FedAvgLoRAConfig]):
+@fl.method
+class FedAvgLoRA(fl.Method[FedAvgLoRAConfig]):
     """W0 + gamma B A on q, k and v of the image tower; ``aggregation`` says how clients share A and B."""
 
     name = "fedavg-lora"
-    about = About(
+    about = fl.About(
         source="McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, "
         "AISTATS 2017, on the low-rank updates of Hu et al., LoRA, 2021",
         summary="CLIP's image encoder is adapted by low-rank updates of its attention layers (LoRA). "
@@ -126,7 +112,7 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
     )
     Config = FedAvgLoRAConfig
 
-    def __init__(self, config: FedAvgLoRAConfig, problem: Problem) -> None:
+    def __init__(self, config: FedAvgLoRAConfig, problem: fl.Problem) -> None:
         super().__init__(config, problem)
         self.start = first_adapted_layer(config.start_layer, problem.backbone.spec.vision_layers)
         self.trained = ("image_b",) if config.aggregation == "ffa" else ("image_a", "image_b")
@@ -135,7 +121,7 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
         self.first_a = self._draw(problem.generator)[0]
 
     @classmethod
-    def check(cls, config: FedAvgLoRAConfig, context: RunContext) -> None:
+    def check(cls, config: FedAvgLoRAConfig, context: fl.RunContext) -> None:
         spec = context.spec
         if config.rank > spec.vision_width:
             raise FedLensError(
@@ -155,7 +141,7 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
         """Return the encoding that enters the first adapted layer: the layers below it never change."""
         return f"layer:{first_adapted_layer(config.start_layer, spec.vision_layers)}"
 
-    def _draw(self, generator: Generators, *purpose: str) -> tuple[Tensor, Tensor]:
+    def _draw(self, generator: fl.Generators, *purpose: str) -> tuple[Tensor, Tensor]:
         """Draw A; B is 0. Shape: -> (layers, 3, r, width), (layers, 3, width, r)."""
         backbone = self.problem.backbone
         layers, width = backbone.spec.vision_layers - self.start, backbone.spec.vision_width
@@ -163,7 +149,7 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
         a, b = init_lora(layers, width, self.config.rank, drawn, backbone.dtype)
         return a.to(backbone.device), b.to(backbone.device)
 
-    def init(self, generator: Generators) -> State:
+    def init(self, generator: fl.Generators) -> fl.State:
         """Return one A for all clients and B = 0, so that the tower starts as CLIP's.
 
         A that is not trained (ffa) is drawn from the run's seed, which all clients know, and never sent.
@@ -179,12 +165,12 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
             layers, three, width, _ = b.shape
             values["residual"] = b.new_zeros(layers, three, width, width)
         if self.config.aggregation == "fedsa":
-            return State(shared={"image_a": a}, local=self.repeat({"image_b": b}))
+            return fl.State(shared={"image_a": a}, local=self.repeat({"image_b": b}))
         shared = {n: v for n, v in values.items() if n in self.trained or n == "residual"}
         if self.config.aggregation == "hetero":
-            return State(shared=shared, local={"rank": self._ranks})
+            return fl.State(shared=shared, local={"rank": self._ranks})
         owed = torch.zeros(len(self.problem.clients), dtype=torch.int64)
-        return State(shared=shared, server={"owed": owed} if self.config.aggregation == "stack" else {})
+        return fl.State(shared=shared, server={"owed": owed} if self.config.aggregation == "stack" else {})
 
     @cached_property
     def _ranks(self) -> Tensor:
@@ -194,11 +180,11 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
             lambda generator: torch.randint(lowest, highest + 1, (1,), generator=generator), "lora", "rank"
         )
 
-    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+    def train_step(self, params: fl.Params, const: fl.Params, batch: fl.Batch) -> fl.Step:
         moved = {"rank": params["rank"]} if "rank" in params else {}
-        return Step({self.trained: self.prediction_loss(params, batch)}, moved=moved)
+        return fl.Step({self.trained: self.prediction_loss(params, batch)}, moved=moved)
 
-    def upload(self, params: Params, record: Params, data: LocalData) -> dict[str, Tensor | Ragged]:
+    def upload(self, params: fl.Params, record: fl.Params, data: fl.LocalData) -> fl.Values:
         """Return the factors that are shared; clients with their own ranks send their rows and columns.
 
         Shape: image_a (participants, layers, 3, r, width), image_b (participants, layers, 3, width, r), or
@@ -209,7 +195,7 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
         a, b = self._cut(params)
         return self._by_rank(a, b, params["rank"][:, 0])
 
-    def downloads(self, state: State, clients: Tensor, received: Params) -> dict[str, Tensor | Ragged]:
+    def downloads(self, state: fl.State, clients: Tensor, received: fl.Params) -> fl.Values:
         """Return what is sent: of the residual the stacks that a client has missed, of factors its ranks.
 
         The new A of stack follows from the run's seed, and B is 0.
@@ -221,19 +207,19 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
             a = received["image_a"]
             row = 2 * a[0, :, :, 0].numel()  # a row of A and a column of B in each projection
             return {
-                "stack": Ragged(a.new_zeros(1).expand(len(clients), 1, row), state.server["owed"][clients])
+                "stack": fl.Ragged(a.new_zeros(1).expand(len(clients), 1, row), state.server["owed"][clients])
             }
         return super().downloads(state, clients, received)
 
     @staticmethod
-    def _by_rank(a: Tensor, b: Tensor, ranks: Tensor) -> dict[str, Tensor | Ragged]:
+    def _by_rank(a: Tensor, b: Tensor, ranks: Tensor) -> fl.Values:
         """Move the axis of ranks to the front, to send some of its rows."""
         return {
-            "image_a": Ragged(a.permute(0, 3, 1, 2, 4), ranks),
-            "image_b": Ragged(b.permute(0, 4, 1, 2, 3), ranks),
+            "image_a": fl.Ragged(a.permute(0, 3, 1, 2, 4), ranks),
+            "image_b": fl.Ragged(b.permute(0, 4, 1, 2, 3), ranks),
         }
 
-    def aggregate(self, state: State, uploads: Uploads, generator: Generators) -> State:
+    def aggregate(self, state: fl.State, uploads: fl.Uploads, generator: fl.Generators) -> fl.State:
         """Average the factors that are sent, and keep what their products lack in the residual."""
         way, weights = self.config.aggregation, uploads.weights(self.config.weighting)
         if way == "hetero":
@@ -268,13 +254,13 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
         return replace(averaged, shared={**factors, "residual": residual}, server={"owed": owed})
 
     @staticmethod
-    def _sent(uploads: Uploads) -> tuple[Tensor, Tensor]:
+    def _sent(uploads: fl.Uploads) -> tuple[Tensor, Tensor]:
         """Return A and B of the participants, with zeros beyond their ranks.
 
         Shape: -> (participants, layers, 3, r, width), (participants, layers, 3, width, r).
         """
         a, b = uploads.values["image_a"], uploads.values["image_b"]
-        if isinstance(a, Ragged) and isinstance(b, Ragged):
+        if isinstance(a, fl.Ragged) and isinstance(b, fl.Ragged):
             return a.values.permute(0, 2, 3, 1, 4), b.values.permute(0, 2, 3, 4, 1)
         return uploads.dense("image_a"), uploads.dense("image_b")
 
@@ -284,7 +270,7 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
         return self.config.aggregation == "factors"
 
     def diagnostics(
-        self, before: State, trained: Params, uploads: Uploads, data: LocalData
+        self, before: fl.State, trained: fl.Params, uploads: fl.Uploads, data: fl.LocalData
     ) -> dict[str, Tensor]:
         """Return how far the product of the mean factors is from the mean product, by layer."""
         if not uploads.values:
@@ -301,19 +287,19 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
         every = torch.stack(errors)
         return {"averaging_error": every.mean(), "averaging_error_worst": every.max()}
 
-    def models(self, state: State) -> Models:
+    def models(self, state: fl.State) -> fl.Models:
         """Return the model that all clients share; there is none where each has its own B.
 
         Clients with their own ranks have the beginning of the global model.
         """
         models = super().models(state)
-        return models if self.config.aggregation != "fedsa" else Models(None, models.clients)
+        return models if self.config.aggregation != "fedsa" else fl.Models(None, models.clients)
 
-    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+    def logits(self, params: fl.Params, head: fl.Params, x: Tensor) -> Tensor:
         """Return scale cos(image, text)."""
-        return cosine_logits(*self.features(params, head, x), self.config.scale)
+        return fl.cosine_logits(*self.features(params, head, x), self.config.scale)
 
-    def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+    def features(self, params: fl.Params, head: fl.Params, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the adapted tower's embeddings and the class prompts.
 
         Shape: -> (models, samples or K, d).
@@ -322,12 +308,12 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
         h = self.problem.backbone.image.tail(x, self.start, lora)
         return h, self.problem.class_features.expand(len(h), -1, -1)
 
-    def _a(self, params: Params) -> Tensor:
+    def _a(self, params: fl.Params) -> Tensor:
         """Return A of some models: their own, or the first one. Shape: -> (models, layers, 3, r, width)."""
         b = params["image_b"]
         return params["image_a"] if "image_a" in params else self.first_a.to(b).expand(len(b), -1, -1, -1, -1)
 
-    def _cut(self, params: Params) -> tuple[Tensor, Tensor]:
+    def _cut(self, params: fl.Params) -> tuple[Tensor, Tensor]:
         """Return A and B of some models, with zeros beyond the rank of a client that has its own.
 
         Shape: -> (models, layers, 3, r, width), (models, layers, 3, width, r).
@@ -339,12 +325,12 @@ class FedAvgLoRA(Method[FedAvgLoRAConfig]):
         return a * in_rank[:, None, None, :, None], b * in_rank[:, None, None, None, :]
 
 
-@method
+@fl.method
 class FedProxLoRA(FedAvgLoRA):
     """FedAvg with clients held near the factors that they received."""
 
     name = "fedprox-lora"
-    about = About(
+    about = fl.About(
         source="Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020, on the low-rank "
         "updates of Hu et al., LoRA, 2021",
         summary="As FedAvg (LoRA): low-rank updates of CLIP's image encoder, trained against the class "
@@ -355,7 +341,7 @@ class FedProxLoRA(FedAvgLoRA):
         "What is sent and averaged is the same as in FedAvg. "
         "With mu = 0 the two methods are the same.",
         charts=(
-            DiagnosticChart(
+            fl.DiagnosticChart(
                 "Loss terms", {"cross_entropy": "cross-entropy", "proximal": "proximal"}, better="lower"
             ),
             AVERAGING_ERROR,
@@ -363,7 +349,7 @@ class FedProxLoRA(FedAvgLoRA):
     )
     Config = FedProxLoRAConfig
 
-    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+    def train_step(self, params: fl.Params, const: fl.Params, batch: fl.Batch) -> fl.Step:
         """Return FedAvg's loss and record it; the engine adds the proximal term (Algorithm 2)."""
         step = super().train_step(params, const, batch)
         return replace(step, terms={"cross_entropy": step.losses[self.trained]})

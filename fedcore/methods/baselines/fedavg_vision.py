@@ -11,13 +11,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from fedcore import methods as fl
 from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
 from fedcore.clip.specs import BackboneSpec
-from fedcore.methods import About, Problem, method
-from fedcore.methods import hyperparameters as hp
-from fedcore.methods.base import Batch, Generators, Method, Params, RunContext, State, Step
 
 PATCH = 16
 STRIDE = 32
@@ -31,8 +29,8 @@ CLASSIFIERS = ("fc.", "heads.")
 """Beginnings of the names of the last layer's weights in torchvision's networks."""
 
 
-class FedAvgVisionConfig(hp.MethodConfig):
-    network: Literal["resnet50", "vit_b_16", "resnet18", "vit_tiny"] = hp.hyper(
+class FedAvgVisionConfig(fl.MethodConfig):
+    network: Literal["resnet50", "vit_b_16", "resnet18", "vit_tiny"] = fl.hyper(
         "resnet50",
         "Network of torchvision: ResNet-50 or ViT-B/16 (FedDEAP's comparison), or a small one to "
         "try things out: ResNet-18, or a ViT of 2 layers, width 24",
@@ -43,22 +41,22 @@ class FedAvgVisionConfig(hp.MethodConfig):
             "vit_tiny": "tiny ViT",
         },
     )
-    weights: Literal["scratch", "pretrained"] = hp.hyper(
+    weights: Literal["scratch", "pretrained"] = fl.hyper(
         "scratch",
         "Initial weights: scratch, random ('full' in FedDEAP's tables); pretrained, ImageNet "
         "weights of ResNet-50 or ViT-B/16 ('tuning'), which have to be on this machine",
         title="initial weights",
         words={"scratch": "random", "pretrained": "ImageNet"},
     )
-    lr: hp.LearningRate = hp.hyper(1e-3, "Learning rate of local SGD (FedDEAP's comparison: 0.001)")
+    lr: fl.LearningRate = fl.hyper(1e-3, "Learning rate of local SGD (FedDEAP's comparison: 0.001)")
 
 
-@method
-class FedAvgVision(Method[FedAvgVisionConfig]):
+@fl.method
+class FedAvgVision(fl.Method[FedAvgVisionConfig]):
     """A network of torchvision; all of its weights and running statistics are averaged."""
 
     name = "fedavg-vision"
-    about = About(
+    about = fl.About(
         source="McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, "
         "AISTATS 2017, with the networks of FedDEAP's comparison",
         summary="A ResNet or a Vision Transformer takes the place of CLIP and is trained as a whole. "
@@ -71,7 +69,7 @@ class FedAvgVision(Method[FedAvgVisionConfig]):
     clients_use_global = True
     Config = FedAvgVisionConfig
 
-    def __init__(self, config: FedAvgVisionConfig, problem: Problem) -> None:
+    def __init__(self, config: FedAvgVisionConfig, problem: fl.Problem) -> None:
         super().__init__(config, problem)
         drawn = self._drawn(0).state_dict()
         names = [n for n in drawn if not n.endswith("num_batches_tracked")]
@@ -86,7 +84,7 @@ class FedAvgVision(Method[FedAvgVisionConfig]):
         return "its classifier is not made of class names"
 
     @classmethod
-    def check(cls, config: FedAvgVisionConfig, context: RunContext) -> None:
+    def check(cls, config: FedAvgVisionConfig, context: fl.RunContext) -> None:
         side, network = context.spec.image_size, config.network
         if network.startswith("vit") and side % PATCH:
             raise FedLensError(
@@ -127,16 +125,16 @@ class FedAvgVision(Method[FedAvgVisionConfig]):
         """Return the encoding: the pixels themselves."""
         return "pixels"
 
-    def init(self, generator: Generators) -> State:
+    def init(self, generator: fl.Generators) -> fl.State:
         """Return the network's first weights and statistics; the classifier is drawn in any case."""
         network = self._drawn(generator("fedavg-vision", "weights").initial_seed())
         values = network.state_dict()
         if self.config.weights == "pretrained":
             loaded = torch.load(weights_file(self.config.network), weights_only=True)
             values |= {n: v for n, v in loaded.items() if n in values and v.shape == values[n].shape}
-        return State(shared=self.place({name: values[name] for name in self.shared}))
+        return fl.State(shared=self.place({name: values[name] for name in self.shared}))
 
-    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+    def train_step(self, params: fl.Params, const: fl.Params, batch: fl.Batch) -> fl.Step:
         """Return the losses, and the running statistics as each client's own batch moves them."""
         self._network.train()
         losses, moved = [], []
@@ -147,15 +145,15 @@ class FedAvgVision(Method[FedAvgVisionConfig]):
             losses.append(F.cross_entropy(scores, batch.labels[i][mask]))
             moved.append(values)
         statistics = {name: torch.stack([values[name] for values in moved]) for name in self.statistics}
-        return Step({self.weights: torch.stack(losses)}, moved=statistics)
+        return fl.Step({self.weights: torch.stack(losses)}, moved=statistics)
 
-    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+    def logits(self, params: fl.Params, head: fl.Params, x: Tensor) -> Tensor:
         """Return class scores. Shape: x (models, samples, 3, side, side) -> (models, samples, classes)."""
         self._network.eval()
         models = [{name: value[i] for name, value in params.items()} for i in range(len(x))]
         return torch.stack([self._scores(model, images) for model, images in zip(models, x, strict=True)])
 
-    def _scores(self, values: Params, x: Tensor) -> Tensor:
+    def _scores(self, values: fl.Params, x: Tensor) -> Tensor:
         """Return one model's scores. Shape: x (samples, 3, side, side) -> (samples, classes)."""
         if self.config.weights == "pretrained":
             scale, shift = self._to_imagenet

@@ -11,25 +11,22 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
+from fedcore import methods as fl
 from fedcore.base.lazy import Tensor, torch
-from fedcore.methods import About, method
-from fedcore.methods import hyperparameters as hp
-from fedcore.methods.base import Batch, Generators, Method, Params, State, Step
-from fedcore.methods.tensors import cosine_logits, cross_entropy, draw_linear, linear
 
 
-class FedCLIPConfig(hp.MethodConfig):
-    optimiser: hp.Optimiser = hp.hyper("adam", "Local optimiser (paper: Adam)")
-    lr: hp.LearningRate = hp.hyper(5e-5, "Learning rate of the clients (paper: 5e-5)")
-    weight_decay: hp.WeightDecay = hp.hyper(0.2, "Weight decay of the clients (authors' code: 0.2)")
-    beta1: hp.Momentum = hp.hyper(
+class FedCLIPConfig(fl.MethodConfig):
+    optimiser: fl.Optimiser = fl.hyper("adam", "Local optimiser (paper: Adam)")
+    lr: fl.LearningRate = fl.hyper(5e-5, "Learning rate of the clients (paper: 5e-5)")
+    weight_decay: fl.WeightDecay = fl.hyper(0.2, "Weight decay of the clients (authors' code: 0.2)")
+    beta1: fl.Momentum = fl.hyper(
         0.9, "Adam's decay of the mean gradient (authors' code: 0.9)", title="Adam beta 1"
     )
-    beta2: hp.Momentum = hp.hyper(
+    beta2: fl.Momentum = fl.hyper(
         0.98, "Adam's decay of the squared gradient (authors' code: 0.98)", title="Adam beta 2"
     )
-    eps: float = hp.hyper(1e-6, "Adam's epsilon (authors' code: 1e-6)", title="Adam epsilon", gt=0, le=1)
-    loss: Literal["contrastive", "ce"] = hp.hyper(
+    eps: float = fl.hyper(1e-6, "Adam's epsilon (authors' code: 1e-6)", title="Adam epsilon", gt=0, le=1)
+    loss: Literal["contrastive", "ce"] = fl.hyper(
         "contrastive",
         "contrastive: images against the prompts of their batch, both ways (paper; images of one "
         "class count as each other's negatives); ce: cross-entropy over all classes",
@@ -58,17 +55,17 @@ def contrastive(image_to_text: Tensor, mask: Tensor) -> Tensor:
     paired = torch.arange(mask.shape[1], device=mask.device) * mask  # padding points at sample 0, masked
 
     def choose(scores: Tensor) -> Tensor:
-        return cross_entropy(scores.masked_fill(~mask[:, None], -torch.inf), paired, mask)
+        return fl.cross_entropy(scores.masked_fill(~mask[:, None], -torch.inf), paired, mask)
 
     return (choose(image_to_text) + choose(image_to_text.transpose(1, 2))) / 2
 
 
-@method
-class FedCLIP(Method[FedCLIPConfig]):
+@fl.method
+class FedCLIP(fl.Method[FedCLIPConfig]):
     """cos(A(h) * h, class prompt) with a network A that weighs the embedding's dimensions."""
 
     name = "fedclip"
-    about = About(
+    about = fl.About(
         source="Lu et al., FedCLIP: Fast Generalization and Personalization for CLIP in Federated "
         "Learning, 2023",
         summary="Both of CLIP's encoders stay frozen; images are encoded once. "
@@ -81,34 +78,34 @@ class FedCLIP(Method[FedCLIPConfig]):
     Config = FedCLIPConfig
     shared: tuple[str, ...] = ("w1", "b1", "w2", "b2")
 
-    def init(self, generator: Generators) -> State:
+    def init(self, generator: fl.Generators) -> fl.State:
         """Return two linear layers, drawn as in torch.nn.Linear. Shape: w1, w2 (d, d), b1, b2 (d,)."""
         d = self.problem.backbone.spec.embed_dim
-        (w1, b1), (w2, b2) = (draw_linear(d, d, generator("fedclip", "adapter", i)) for i in (1, 2))
-        return State(shared=self.place({"w1": w1, "b1": b1, "w2": w2, "b2": b2}))
+        (w1, b1), (w2, b2) = (fl.draw_linear(d, d, generator("fedclip", "adapter", i)) for i in (1, 2))
+        return fl.State(shared=self.place({"w1": w1, "b1": b1, "w2": w2, "b2": b2}))
 
-    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
-        return Step({self.shared: self._loss(self._adapt(params, batch.x), batch)})
+    def train_step(self, params: fl.Params, const: fl.Params, batch: fl.Batch) -> fl.Step:
+        return fl.Step({self.shared: self._loss(self._adapt(params, batch.x), batch)})
 
-    def _loss(self, h: Tensor, batch: Batch) -> Tensor:
+    def _loss(self, h: Tensor, batch: fl.Batch) -> Tensor:
         if self.config.loss == "ce":
-            return cross_entropy(self._scores(h), batch.labels, batch.mask)
+            return fl.cross_entropy(self._scores(h), batch.labels, batch.mask)
         texts = self.problem.class_features[batch.labels]
-        return contrastive(cosine_logits(h, texts, self.problem.backbone.logit_scale), batch.mask)
+        return contrastive(fl.cosine_logits(h, texts, self.problem.backbone.logit_scale), batch.mask)
 
-    def _adapt(self, params: Params, h: Tensor) -> Tensor:
+    def _adapt(self, params: fl.Params, h: Tensor) -> Tensor:
         """Return A(h) * h with A(h) = softmax(W_2 tanh(W_1 h + b_1) + b_2).
 
         Shape: (models, samples, d) -> same.
         """
-        hidden = torch.tanh(linear(h, params["w1"], params["b1"]))
-        return linear(hidden, params["w2"], params["b2"]).softmax(-1) * h
+        hidden = torch.tanh(fl.linear(h, params["w1"], params["b1"]))
+        return fl.linear(hidden, params["w2"], params["b2"]).softmax(-1) * h
 
     def _scores(self, h: Tensor) -> Tensor:
         texts = self.problem.class_features.expand(len(h), -1, -1)
-        return cosine_logits(h, texts, self.problem.backbone.logit_scale)
+        return fl.cosine_logits(h, texts, self.problem.backbone.logit_scale)
 
-    def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+    def features(self, params: fl.Params, head: fl.Params, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return A(h) * h and the class prompts. Shape: -> (models, samples or K, d)."""
         h = self._adapt(params, x)
         return h, self.problem.class_features.expand(len(h), -1, -1)

@@ -9,13 +9,10 @@ Changed from the paper: classes with a single image are not sent, because their 
 
 from dataclasses import replace
 
+from fedcore import methods as fl
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
-from fedcore.methods import About, DiagnosticChart, LocalData, method
-from fedcore.methods import hyperparameters as hp
-from fedcore.methods.base import Generators, Params, Ragged, State, Uploads
 from fedcore.methods.baselines.clip_fc import CLIPFC, CLIPFCConfig
-from fedcore.methods.tensors import class_means
 
 
 class FedGHConfig(CLIPFCConfig):
@@ -25,22 +22,22 @@ class FedGHConfig(CLIPFCConfig):
     at most sqrt(2 (|h|^2 + 1)) long, and CLIP's embeddings are too short for 50.
     """
 
-    lr: hp.LearningRate = hp.hyper(1e-2, "Learning rate of the clients (FedGH: 0.01)")
-    weight_decay: hp.WeightDecay = hp.hyper(
+    lr: fl.LearningRate = fl.hyper(1e-2, "Learning rate of the clients (FedGH: 0.01)")
+    weight_decay: fl.WeightDecay = fl.hyper(
         1e-3, "Weight decay of the clients (authors' code: 0.001; the paper names none)"
     )
-    momentum: hp.Momentum = hp.hyper(
+    momentum: fl.Momentum = fl.hyper(
         0.9, "SGD momentum of the clients (authors' code: 0.9; the paper names none)"
     )
-    local_epochs: hp.Epochs = hp.hyper(
+    local_epochs: fl.Epochs = fl.hyper(
         10,
         "Passes over a client's data in one round (E; authors' code: 10); a client's "
         "upload does not depend on them",
     )
-    weighting: hp.Weighting = hp.hyper(
+    weighting: fl.Weighting = fl.hyper(
         "uniform", "No effect: the server trains the header and averages nothing"
     )
-    fewest_images: int = hp.hyper(
+    fewest_images: int = fl.hyper(
         2,
         "Images that a class needs on a client for its mean to be sent; 1 is the paper's, and "
         "sends the embedding itself of a class's only image",
@@ -48,22 +45,22 @@ class FedGHConfig(CLIPFCConfig):
         ge=1,
         le=1000,
     )
-    server_lr: hp.LearningRate = hp.hyper(
+    server_lr: fl.LearningRate = fl.hyper(
         1e-2,
         "Learning rate of the server's SGD (FedGH: 0.01)",
         title="server learning rate",
-        search=hp.TENFOLD,
+        search=fl.TENFOLD,
     )
-    server_epochs: int = hp.hyper(1, "Server passes over the class means in a round", ge=0, le=1000)
-    server_batch_size: hp.BatchSize = hp.hyper(1, "Class means in a server step (FedGH: one by one)")
+    server_epochs: int = fl.hyper(1, "Server passes over the class means in a round", ge=0, le=1000)
+    server_batch_size: fl.BatchSize = fl.hyper(1, "Class means in a server step (FedGH: one by one)")
 
 
-@method
+@fl.method
 class FedGH(CLIPFC):
     """W h + b, which the server trains on means of h; clients start each round from the server's."""
 
     name = "fedgh"
-    about = About(
+    about = fl.About(
         source="Yi et al., FedGH: Heterogeneous Federated Learning with Generalized Global Header, ACM MM "
         "2023, with CLIP as every client's model",
         summary="FedGH lets clients have different models with a common last layer, the header. "
@@ -71,23 +68,23 @@ class FedGH(CLIPFC):
         "Clients train the header on their own images, but send the mean embeddings of their classes. "
         "The server trains the header on these means, and every client continues from it. "
         "The clients' trained headers are only evaluated before aggregation.",
-        charts=(DiagnosticChart("Class means that a client sends", {"class_means": ""}),),
+        charts=(fl.DiagnosticChart("Class means that a client sends", {"class_means": ""}),),
     )
     clients_use_global = True
     Config = FedGHConfig
     config: FedGHConfig
 
-    def upload(self, params: Params, record: Params, data: LocalData) -> dict[str, Tensor | Ragged]:
+    def upload(self, params: fl.Params, record: fl.Params, data: fl.LocalData) -> fl.Values:
         """Return the mean embedding of each class with enough images, and which class it is.
 
         Shape: means (participants, .., d), labels (participants, ..).
         """
-        means, counts = class_means(data.x, data.labels, data.mask, len(self.problem.classes))
+        means, counts = fl.class_means(data.x, data.labels, data.mask, len(self.problem.classes))
         enough = counts >= self.config.fewest_images
         labels = torch.arange(counts.shape[1], device=counts.device).expand_as(counts)
-        return {"means": Ragged.pack(means, enough), "labels": Ragged.pack(labels, enough)}
+        return {"means": fl.Ragged.pack(means, enough), "labels": fl.Ragged.pack(labels, enough)}
 
-    def aggregate(self, state: State, uploads: Uploads, generator: Generators) -> State:
+    def aggregate(self, state: fl.State, uploads: fl.Uploads, generator: fl.Generators) -> fl.State:
         """Train the header on all class means by SGD without momentum, in an order drawn for the round."""
         names = [self.problem.clients[c] for c in uploads.clients.tolist()]
         by_name = sorted(range(len(names)), key=names.__getitem__)  # not by the order of the clients
@@ -107,12 +104,12 @@ class FedGH(CLIPFC):
         return replace(state, shared=header)
 
     def diagnostics(
-        self, before: State, trained: Params, uploads: Uploads, data: LocalData
+        self, before: fl.State, trained: fl.Params, uploads: fl.Uploads, data: fl.LocalData
     ) -> dict[str, Tensor]:
         """Return how many class means each participant sent."""
         return {"class_means": uploads.ragged("means").lengths}
 
-    def round_log(self, uploads: Uploads) -> list[str]:
+    def round_log(self, uploads: fl.Uploads) -> list[str]:
         sent = zip(uploads.clients.tolist(), uploads.ragged("means").lengths.tolist(), strict=True)
         fewest = self.config.fewest_images
         return [

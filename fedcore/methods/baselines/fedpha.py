@@ -14,11 +14,9 @@ A client predicts with G_c, the global model with G_s. SDFed descends from it, w
 from functools import reduce
 from typing import Literal
 
+from fedcore import methods as fl
 from fedcore.base.lazy import functional as F
 from fedcore.base.lazy import torch
-from fedcore.methods import About, DiagnosticChart, Problem, method
-from fedcore.methods import hyperparameters as hp
-from fedcore.methods.base import Batch, Params, Step, rate_warnings
 from fedcore.methods.sdfed.two_prompts import (
     LENGTH_CHART,
     LENGTH_FORMS,
@@ -29,48 +27,47 @@ from fedcore.methods.sdfed.two_prompts import (
     removed_directions,
     weaker_directions,
 )
-from fedcore.methods.tensors import cosine_logits, cross_entropy
 
 
 class FedPHAConfig(TwoPromptsConfig):
-    lr: hp.LearningRate = hp.hyper(2e-3, "Learning rate of local SGD (authors' code: 0.002)")
-    global_length: hp.PromptLength = hp.hyper(
+    lr: fl.LearningRate = fl.hyper(2e-3, "Learning rate of local SGD (authors' code: 0.002)")
+    global_length: fl.PromptLength = fl.hyper(
         16, "Length of the shared prompt, tokens (L_g; authors' code: 16)"
     )
-    local_length: str = hp.hyper(
+    local_length: str = fl.hyper(
         "fixed:16",
         f"Length of each client's own prompt, tokens (L_c): {LENGTH_FORMS} (authors' code: 16, or 4 to 32)",
     )
-    kept: float = hp.hyper(
+    kept: float = fl.hyper(
         0.8,
         "rho: share of the global prompt's directions, the weaker ones, onto which the local prompt is "
         "projected (authors' code: 0.8)",
         title="kept share",
         gt=0,
         le=1,
-        search=hp.SearchRange(low=0.1, high=1),
+        search=fl.SearchRange(low=0.1, high=1),
     )
-    margin: float = hp.hyper(
+    margin: float = fl.hyper(
         1.0,
         "alpha: distance below which global and local class features repel (authors' code: 1)",
         title="repulsion margin",
         ge=0,
         le=2,
-        search=hp.SearchRange(low=0.2, high=1.4),
+        search=fl.SearchRange(low=0.2, high=1.4),
     )
-    projector_gradient: Literal["on", "off"] = hp.hyper(
+    projector_gradient: Literal["on", "off"] = fl.hyper(
         "on",
         "Whether the pull moves the global prompt too, through its decomposition: on (authors' code), or off",
         title="gradient through the decomposition",
     )
 
 
-@method
+@fl.method
 class FedPHA(TwoPrompts):
     """A shared prompt G_s and a private G_c per client, which is pulled to its part within G_s."""
 
     name = "fedpha"
-    about = About(
+    about = fl.About(
         source="Fang et al., FedPHA: Federated Prompt Learning for Heterogeneous Client Adaptation, "
         "ICML 2025",
         summary="CLIP stays frozen. Every client learns two prompts: a shared one, which the server "
@@ -81,7 +78,7 @@ class FedPHA(TwoPrompts):
         "Predictions use the local prompt only. SDFed is its successor.",
         charts=(
             OVERLAP_CHART,
-            DiagnosticChart(
+            fl.DiagnosticChart(
                 "FedPHA's loss terms",
                 {"ce_local": "local prompt", "ce_global": "global prompt", "pull": "pull", "push": "push"},
                 better="lower",
@@ -91,14 +88,14 @@ class FedPHA(TwoPrompts):
     )
     Config = FedPHAConfig
 
-    def __init__(self, config: FedPHAConfig, problem: Problem) -> None:
+    def __init__(self, config: FedPHAConfig, problem: fl.Problem) -> None:
         """Prepare class names and lengths, and count the directions that the projection leaves out."""
         super().__init__(config, problem)
         self.removed = removed_directions(1 - config.kept, config.global_length)
 
-    plan_warnings = classmethod(rate_warnings)
+    plan_warnings = classmethod(fl.rate_warnings)
 
-    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+    def train_step(self, params: fl.Params, const: fl.Params, batch: fl.Batch) -> fl.Step:
         """Move both prompts by their joint loss."""
         common, local, lengths = params["global_prompt"], params["local_prompt"], self.lengths[batch.clients]
         decomposed = common if self.config.projector_gradient == "on" else common.detach()
@@ -108,9 +105,9 @@ class FedPHA(TwoPrompts):
         )
         fits = []
         for text in (text_local, text_common):
-            logits = cosine_logits(batch.x, text, self.problem.backbone.logit_scale)
-            fits.append(cross_entropy(logits, batch.labels, batch.mask))
+            logits = fl.cosine_logits(batch.x, text, self.problem.backbone.logit_scale)
+            fits.append(fl.cross_entropy(logits, batch.labels, batch.mask))
         pull = (text_local - text_projected).square().mean((1, 2))
         push = F.relu(self.config.margin - distances(text_local, text_common)).mean(1)
         terms = {"ce_local": fits[0], "ce_global": fits[1], "pull": pull, "push": push}
-        return Step({("global_prompt", "local_prompt"): reduce(torch.add, terms.values())}, terms=terms)
+        return fl.Step({("global_prompt", "local_prompt"): reduce(torch.add, terms.values())}, terms=terms)

@@ -9,27 +9,25 @@ A class that was not trained on has x_k = 0: it is scored as zero-shot CLIP does
 
 from typing import Literal
 
+from fedcore import methods as fl
 from fedcore.base.lazy import torch
-from fedcore.methods import About, LocalData, Problem, method
-from fedcore.methods import hyperparameters as hp
-from fedcore.methods.base import Generators, Method, Params, State
 
 
-class TaskResConfig(hp.MethodConfig):
-    optimiser: hp.Optimiser = hp.hyper("adam", "Local optimiser (authors' code: Adam)")
-    lr: hp.LearningRate = hp.hyper(
+class TaskResConfig(fl.MethodConfig):
+    optimiser: fl.Optimiser = fl.hyper("adam", "Local optimiser (authors' code: Adam)")
+    lr: fl.LearningRate = fl.hyper(
         2e-3, "Learning rate of the clients (authors' code: 0.002; ImageNet: 0.0002)"
     )
-    batch_size: hp.BatchSize = hp.hyper(256, "Samples in a local batch (authors' code: 256)")
-    alpha: float = hp.hyper(
+    batch_size: fl.BatchSize = fl.hyper(256, "Samples in a local batch (authors' code: 256)")
+    alpha: float = fl.hyper(
         0.5,
         "Scale of the residual (paper: 0.5)",
         title="residual scale",
         ge=0,
         le=100,
-        search=hp.SearchRange(low=0.1, high=1),
+        search=fl.SearchRange(low=0.1, high=1),
     )
-    share: Literal["all", "local"] = hp.hyper(
+    share: Literal["all", "local"] = fl.hyper(
         "all",
         "Residual: all, averaged by the server; or local, kept by each client, without a global model (our "
         "readings; the paper has one machine)",
@@ -37,12 +35,12 @@ class TaskResConfig(hp.MethodConfig):
     )
 
 
-@method
-class TaskRes(Method[TaskResConfig]):
+@fl.method
+class TaskRes(fl.Method[TaskResConfig]):
     """cos(h, z + alpha x) with class prompts z and a learned residual x."""
 
     name = "taskres"
-    about = About(
+    about = fl.About(
         source="Yu et al., Task Residual for Tuning Vision-Language Models, CVPR 2023",
         summary="Both of CLIP's encoders stay frozen, and no text is encoded after the start. "
         "A vector is learned for each class and added to the text feature of its prompt. "
@@ -53,16 +51,16 @@ class TaskRes(Method[TaskResConfig]):
     Config = TaskResConfig
     class_axes = {"residual": -2}
 
-    def __init__(self, config: TaskResConfig, problem: Problem) -> None:
+    def __init__(self, config: TaskResConfig, problem: fl.Problem) -> None:
         super().__init__(config, problem)
         self.shared = ("residual",) if config.share == "all" else ()
         self.clients_use_global = config.share == "all"
 
-    def init(self, generator: Generators) -> State:
+    def init(self, generator: fl.Generators) -> fl.State:
         """Return residuals of zero. Shape: residual (K, d), or (clients, K, d) if they are local."""
         first = {"residual": torch.zeros_like(self.problem.class_features)}
-        return State(shared=first) if self.shared else State(local=self.repeat(first))
+        return fl.State(shared=first) if self.shared else fl.State(local=self.repeat(first))
 
-    def head(self, params: Params, data: LocalData | None) -> Params:
+    def head(self, params: fl.Params, data: fl.LocalData | None) -> fl.Params:
         """Return z + alpha x. Shape: text (models, classes, d)."""
         return {"text": self.problem.class_features + self.config.alpha * params["residual"]}

@@ -15,12 +15,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
+from fedcore import methods as fl
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
-from fedcore.methods import About, LocalData, method
-from fedcore.methods import hyperparameters as hp
-from fedcore.methods.base import Batch, Generators, Method, Params, State, Step
-from fedcore.methods.tensors import cross_entropy
 
 BETAS, ALPHAS = (200, 12.0), (20, 5.0)
 """Steps of the search from 0.1 on and its upper end, which is not reached (authors' code, Caltech-101)."""
@@ -50,23 +47,23 @@ class CacheConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    alpha: float = hp.hyper(
+    alpha: float = fl.hyper(
         1.17,
         "Weight of the cache beside CLIP's scores (authors' code: 1.17, 1 to 10 by data set)",
         ge=0,
         le=100,
     )
-    beta: float = hp.hyper(
+    beta: float = fl.hyper(
         1.0, "Sharpness of the cache: the larger, the fewer keys count (authors' code: 1)", ge=0, le=100
     )
-    search: Literal["validation", "none"] = hp.hyper(
+    search: Literal["validation", "none"] = fl.hyper(
         "validation",
         "alpha and beta of each client: validation, the best on its own validation samples (paper), "
         "beginning with the values above; none, these values",
         title="search of alpha and beta",
         words={"validation": "on validation samples", "none": "as given"},
     )
-    share: Annotated[Literal["local"], BeforeValidator(_refuse_sharing)] = hp.hyper(
+    share: Annotated[Literal["local"], BeforeValidator(_refuse_sharing)] = fl.hyper(
         "local",
         "The cache stays with its client; a shared one would send features of training images and is refused",
         title="cache",
@@ -74,19 +71,19 @@ class CacheConfig(BaseModel):
     )
 
 
-class TipAdapterFConfig(CacheConfig, hp.MethodConfig):
-    optimiser: hp.Optimiser = hp.hyper("adamw", "Local optimiser (authors' code: AdamW with epsilon = 1e-4)")
-    lr: hp.LearningRate = hp.hyper(1e-3, "Learning rate of the keys (authors' code: 0.001)")
-    schedule: hp.RateSchedule = hp.hyper("cosine", hp.HALF_COSINE)
-    weight_decay: hp.WeightDecay = hp.hyper(
+class TipAdapterFConfig(CacheConfig, fl.MethodConfig):
+    optimiser: fl.Optimiser = fl.hyper("adamw", "Local optimiser (authors' code: AdamW with epsilon = 1e-4)")
+    lr: fl.LearningRate = fl.hyper(1e-3, "Learning rate of the keys (authors' code: 0.001)")
+    schedule: fl.RateSchedule = fl.hyper("cosine", fl.HALF_COSINE)
+    weight_decay: fl.WeightDecay = fl.hyper(
         0.0, "Weight decay of the keys' change (authors' code: 0.01 of the keys, 1e-5 of them in a step)"
     )
-    batch_size: hp.BatchSize = hp.hyper(256, "Samples in a local batch (authors' code: 256)")
-    optimiser_state: Literal["fresh", "kept"] = hp.hyper(
+    batch_size: fl.BatchSize = fl.hyper(256, "Samples in a local batch (authors' code: 256)")
+    optimiser_state: Literal["fresh", "kept"] = fl.hyper(
         "kept", "State of the local optimiser: kept, so that R rounds are R epochs of one training, or fresh"
     )
-    weighting: hp.Weighting = hp.hyper("uniform", "No effect: the server averages nothing")
-    proximal: hp.LossWeight = hp.hyper(0.0, "No effect: clients receive nothing")
+    weighting: fl.Weighting = fl.hyper("uniform", "No effect: the server averages nothing")
+    proximal: fl.LossWeight = fl.hyper(0.0, "No effect: clients receive nothing")
 
     @property
     def adam(self) -> tuple[float, float, float]:
@@ -97,12 +94,12 @@ class TipAdapterFConfig(CacheConfig, hp.MethodConfig):
 SOURCE = "Zhang et al., Tip-Adapter: Training-free Adaption of CLIP for Few-shot Classification, ECCV 2022"
 
 
-@method
-class TipAdapter(Method[Any]):
+@fl.method
+class TipAdapter(fl.Method[Any]):
     """s h . z_k + alpha exp(-beta (1 - h F^T)) Y with a cache F, Y of each client's training images."""
 
     name = "tip-adapter"
-    about = About(
+    about = fl.About(
         source=SOURCE,
         summary="Both of CLIP's encoders stay frozen and nothing is trained. "
         "Each client keeps the features of its training images with their labels. "
@@ -116,14 +113,14 @@ class TipAdapter(Method[Any]):
     trains = False
     Config = CacheConfig
 
-    def init(self, generator: Generators) -> State:
+    def init(self, generator: fl.Generators) -> fl.State:
         """Return nothing but the clients' numbers: their caches follow from their data.
 
         Shape: client (clients, 1).
         """
-        return State(local={"client": torch.arange(len(self.problem.clients))[:, None]})
+        return fl.State(local={"client": torch.arange(len(self.problem.clients))[:, None]})
 
-    def head(self, params: Params, data: LocalData | None) -> Params:
+    def head(self, params: fl.Params, data: fl.LocalData | None) -> fl.Params:
         """Return the cache of each client, with alpha and beta.
 
         Shape: keys (clients, n, d), values (clients, n, classes), alpha and beta (clients, 1, 1).
@@ -140,7 +137,7 @@ class TipAdapter(Method[Any]):
             cache["values"][..., targets] = trained[..., sources]
         return {**cache, "alpha": alpha, "beta": beta}
 
-    def _cache(self, params: Params, data: LocalData) -> Params:
+    def _cache(self, params: fl.Params, data: fl.LocalData) -> fl.Params:
         """Return keys and values; padding has no value and so no vote.
 
         Shape: keys (clients, n, d), values (clients, n, classes of training).
@@ -148,7 +145,7 @@ class TipAdapter(Method[Any]):
         values = F.one_hot(data.labels, len(data.problem.classes)) * data.mask[..., None]
         return {"keys": F.normalize(data.x, dim=-1), "values": values.to(data.x.dtype)}
 
-    def _weights(self, cache: Params, data: LocalData) -> tuple[Tensor, Tensor]:
+    def _weights(self, cache: fl.Params, data: fl.LocalData) -> tuple[Tensor, Tensor]:
         """Return alpha and beta: as given, or those that are right on most validation samples of the client.
 
         The given pair stays unless one of the grid is right on more; of several the first one counts, beta by
@@ -181,7 +178,7 @@ class TipAdapter(Method[Any]):
             most = torch.maximum(most, count)
         return alpha, beta
 
-    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+    def logits(self, params: fl.Params, head: fl.Params, x: Tensor) -> Tensor:
         """Return CLIP's scores and the cache's votes.
 
         Shape: x (models, samples, d) -> (models, samples, classes).
@@ -197,12 +194,12 @@ class TipAdapter(Method[Any]):
         return int(self.problem.samples.max())
 
 
-@method
+@fl.method
 class TipAdapterF(TipAdapter):
     """Tip-Adapter with trained keys F + x, where x is what each client learns."""
 
     name = "tip-adapter-f"
-    about = About(
+    about = fl.About(
         source=SOURCE,
         summary="Tip-Adapter whose stored features are trained. "
         "They begin as the features of the client's training images, and cross-entropy on these images moves "
@@ -214,20 +211,20 @@ class TipAdapterF(TipAdapter):
     trains = True
     Config = TipAdapterFConfig
 
-    def init(self, generator: Generators) -> State:
+    def init(self, generator: fl.Generators) -> fl.State:
         """Return no change of any key; clients with fewer samples have unused rows.
 
         Shape: shift (clients, most samples of a client, d).
         """
         most = int(self.problem.samples.max())
         shift = torch.zeros(most, self.problem.backbone.spec.embed_dim, dtype=torch.float64)
-        return State(local=self.repeat(self.place({"shift": shift})))
+        return fl.State(local=self.repeat(self.place({"shift": shift})))
 
-    def _cache(self, params: Params, data: LocalData) -> Params:
+    def _cache(self, params: fl.Params, data: fl.LocalData) -> fl.Params:
         cache = super()._cache(params, data)
         return {**cache, "keys": cache["keys"] + params["shift"][:, : cache["keys"].shape[1]]}
 
-    def round_constants(self, params: Params, data: LocalData) -> Params:
+    def round_constants(self, params: fl.Params, data: fl.LocalData) -> fl.Params:
         """Return the cache as encoded, and alpha and beta as given: the search follows training.
 
         Shape: keys (clients, n, d), values (clients, n, classes), alpha and beta (clients, 1, 1).
@@ -236,7 +233,7 @@ class TipAdapterF(TipAdapter):
         like = cache["keys"].new_ones(len(cache["keys"]), 1, 1)
         return {**cache, "alpha": self.config.alpha * like, "beta": self.config.beta * like}
 
-    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+    def train_step(self, params: fl.Params, const: fl.Params, batch: fl.Batch) -> fl.Step:
         keys = const["keys"] + params["shift"][:, : const["keys"].shape[1]]
         logits = self.logits(params, {**const, "keys": keys}, batch.x)
-        return Step({("shift",): cross_entropy(logits, batch.labels, batch.mask)})
+        return fl.Step({("shift",): fl.cross_entropy(logits, batch.labels, batch.mask)})

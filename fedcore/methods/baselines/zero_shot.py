@@ -5,9 +5,8 @@ scores s cos(h, t_k) with t_k the text feature of the class prompt, or of a writ
 
 from pydantic import ConfigDict
 
+from fedcore import methods as fl
 from fedcore.clip.prompts import sentences
-from fedcore.methods import About, LocalData, Problem, method
-from fedcore.methods.base import Models, Params, State
 from fedcore.methods.class_texts import ClassTextConfig, Described
 
 
@@ -17,12 +16,12 @@ class ZeroShotConfig(ClassTextConfig):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-@method
+@fl.method
 class ZeroShot(Described):
     """Class prompts against images: the baseline that every trained method has to beat."""
 
     name = "zero-shot"
-    about = About(
+    about = fl.About(
         source="Radford et al., Learning Transferable Visual Models From Natural Language Supervision, "
         "ICML 2021",
         summary="CLIP as it comes, without any training. "
@@ -37,16 +36,16 @@ class ZeroShot(Described):
     backbones = "any"
     Config = ZeroShotConfig
 
-    def __init__(self, config: ZeroShotConfig, problem: Problem) -> None:
+    def __init__(self, config: ZeroShotConfig, problem: fl.Problem) -> None:
         super().__init__(config, problem)
         described = config.class_text == "description"
         self.text = sentences(problem.backbone, self.texts) if described else problem.class_features
 
-    def models(self, state: State) -> Models:
+    def models(self, state: fl.State) -> fl.Models:
         """Return the same class features for all models; none are sent: clients encode the prompts."""
-        return Models({"text": self.text[None]}, self.repeat({"text": self.text}))
+        return fl.Models({"text": self.text[None]}, self.repeat({"text": self.text}))
 
-    def head(self, params: Params, data: LocalData | None) -> Params:
+    def head(self, params: fl.Params, data: fl.LocalData | None) -> fl.Params:
         """Return class features per model. Shape: text (models, classes, d)."""
         models = 1 if data is None else len(data.clients)
         return {"text": self.text.expand(models, *self.text.shape)}

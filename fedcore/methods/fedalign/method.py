@@ -16,30 +16,28 @@ each client. Means of products are exact; only the factors that a round starts f
 from dataclasses import replace
 from typing import Any
 
+from fedcore import methods as fl
 from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
 from fedcore.clip.adapters import first_adapted_layer, scaled_layer
 from fedcore.clip.prompts import check_prompts
 from fedcore.clip.specs import BackboneSpec
-from fedcore.methods import About, DiagnosticChart, LocalData, MatrixChart, Problem, method
-from fedcore.methods.base import Batch, Generators, Models, Params, Ragged, RunContext, State, Step, Uploads
 from fedcore.methods.class_texts import Described
 from fedcore.methods.fedalign.config import FedAlignConfig
 from fedcore.methods.fedalign.mixing import attend, hits_to_upload, mix_parts, personalise, relevance, resized
 from fedcore.methods.fedalign.towers import Towers, encoding, gradient_share, named, orthogonality, parts_of
-from fedcore.methods.tensors import Adam, class_means, cosine_logits, cross_entropy
 
 LARGEST_SERVED_RANK = 64
 """Personal models of up to this rank are exact means; every client has one, so larger ones are cut."""
 
 
-@method
+@fl.method
 class FedAlign(Described):
     """FedAlign: W0 + gamma B A in every client's image tower and in the server's text tower."""
 
     name = "fedalign"
-    about = About(
+    about = fl.About(
         source="Ma et al., Modality Alignment Meets Federated Broadcasting, 2024",
         summary="CLIP is cut in two: every client adapts the image encoder, the server adapts the text "
         "encoder. "
@@ -51,31 +49,31 @@ class FedAlign(Described):
         "A client's own share is left out for training, so that it learns from the others, and included for "
         "prediction.",
         charts=(
-            DiagnosticChart(
+            fl.DiagnosticChart(
                 "Prototypes a client sends",
                 {"prototypes": ""},
                 note="Classes that it recognised at least once.",
                 default_visible=True,
             ),
-            DiagnosticChart("Features a client sends", {"uploaded_features": ""}),
-            DiagnosticChart(
+            fl.DiagnosticChart("Features a client sends", {"uploaded_features": ""}),
+            fl.DiagnosticChart(
                 "Clients that fell back to the global mean",
                 {"global_fallback": ""},
                 note="1 for a client that recognised nothing, else 0.",
             ),
-            DiagnosticChart(
+            fl.DiagnosticChart(
                 "Loss terms",
                 {"cross_entropy": "cross-entropy", "orthogonality": "orthogonality"},
                 better="lower",
             ),
-            DiagnosticChart(
+            fl.DiagnosticChart(
                 "Share of the orthogonality penalty in the gradient",
                 {"orthogonality_share": ""},
                 note="Its norm over the sum of both norms, mean over steps; recorded with gradient_shares.",
             ),
         ),
         matrices=(
-            MatrixChart(
+            fl.MatrixChart(
                 "attention",
                 "Attention: who learns from whom",
                 note="A row holds each client's weight in one client's next starting point.",
@@ -92,7 +90,7 @@ class FedAlign(Described):
     Config = FedAlignConfig
     shared = ("text",)
 
-    def __init__(self, config: FedAlignConfig, problem: Problem) -> None:
+    def __init__(self, config: FedAlignConfig, problem: fl.Problem) -> None:
         super().__init__(config, problem)
         layers = problem.backbone.spec.vision_layers
         boundary = scaled_layer(config.boundary_layer, layers)
@@ -106,7 +104,7 @@ class FedAlign(Described):
         self.served_rank = self.global_rank if stacked <= LARGEST_SERVED_RANK else config.rank
 
     @classmethod
-    def check(cls, config: Any, context: RunContext) -> None:
+    def check(cls, config: Any, context: fl.RunContext) -> None:
         """Refuse text towers that cannot be adapted, and ranks and descriptions that do not fit."""
         spec = context.spec
         check_prompts(spec)
@@ -123,7 +121,7 @@ class FedAlign(Described):
         """Return the encoding that enters the first trained layer; the layers below it never change."""
         return encoding(config, spec)
 
-    def init(self, generator: Generators) -> State:
+    def init(self, generator: fl.Generators) -> fl.State:
         """Return B = 0 and the same A for all: averaging factors with unequal A would mix unrelated bases.
 
         Shape: image_a (clients, layers, 3, r, width), image_b (clients, layers, 3, width, r), and under
@@ -137,14 +135,14 @@ class FedAlign(Described):
         )
         server = named("text", text) | named("global", wide) | named("serving", self.repeat(served))
         features = self.towers.text(text, self.texts)
-        return State(shared={"text": features}, personal=named("image", self.repeat(image)), server=server)
+        return fl.State(shared={"text": features}, personal=named("image", self.repeat(image)), server=server)
 
-    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+    def train_step(self, params: fl.Params, const: fl.Params, batch: fl.Batch) -> fl.Step:
         """Return L_ce + mu L_orth (Eq. 8), and record features and hits for the upload."""
         image = parts_of("image", params)
         features = self.towers.image(image, batch.x)
-        logits = cosine_logits(features, params["text"], self.scale)
-        contrast = cross_entropy(logits, batch.labels, batch.mask)
+        logits = fl.cosine_logits(features, params["text"], self.scale)
+        contrast = fl.cross_entropy(logits, batch.labels, batch.mask)
         classes = len(self.problem.classes)
         penalty = orthogonality(
             features,
@@ -158,13 +156,13 @@ class FedAlign(Described):
         if self.config.gradient_shares:
             weighted = self.config.orthogonality * penalty
             terms["orthogonality_share"] = gradient_share(weighted, contrast, list(image.values()))
-        return Step(
+        return fl.Step(
             {tuple(named("image", image)): contrast + self.config.orthogonality * penalty},
             record={"feature": features, "correct": logits.argmax(-1) == batch.labels},
             terms=terms,
         )
 
-    def upload(self, params: Params, record: Params, data: LocalData) -> dict[str, Tensor | Ragged]:
+    def upload(self, params: fl.Params, record: fl.Params, data: fl.LocalData) -> fl.Values:
         """Upload the update, class prototypes with true sample counts, and correctly predicted features.
 
         Prototypes go without the name of their class, which Eq. 11 does not need.
@@ -174,17 +172,17 @@ class FedAlign(Described):
         """
         correct = record["correct"] & data.mask
         classes = len(self.problem.classes)
-        prototypes, hits = class_means(record["feature"], data.labels, correct, classes)
+        prototypes, hits = fl.class_means(record["feature"], data.labels, correct, classes)
         uploaded = hits_to_upload(self.problem, self.config.upload_ratio, correct, data)
         return {
             **named("image", parts_of("image", params)),
-            "prototypes": Ragged.pack(prototypes, hits > 0),
-            "counts": Ragged.pack(data.class_counts, hits > 0),
-            "features": Ragged.pack(record["feature"], uploaded),
-            "labels": Ragged.pack(data.labels, uploaded),
+            "prototypes": fl.Ragged.pack(prototypes, hits > 0),
+            "counts": fl.Ragged.pack(data.class_counts, hits > 0),
+            "features": fl.Ragged.pack(record["feature"], uploaded),
+            "labels": fl.Ragged.pack(data.labels, uploaded),
         }
 
-    def aggregate(self, state: State, uploads: Uploads, generator: Generators) -> State:
+    def aggregate(self, state: fl.State, uploads: fl.Uploads, generator: fl.Generators) -> fl.State:
         """Train the text tower, then mix the image updates; absent clients keep what they last received.
 
         Returns the participants' rows of what each client has (``client_rows``).
@@ -196,7 +194,7 @@ class FedAlign(Described):
         ranks = {self.global_rank, self.config.rank, self.served_rank}
         means = {rank: mix_parts(trained, weights[None], average, rank) for rank in sorted(ranks)}  # Eq. 14
 
-        def personalised(alpha: Tensor, rank: int) -> Params:
+        def personalised(alpha: Tensor, rank: int) -> fl.Params:
             return personalise(trained, means[rank], alpha, self.low, average, rank)
 
         common = {part: value[0] for part, value in means[self.global_rank].items()}
@@ -207,24 +205,24 @@ class FedAlign(Described):
             features = self.towers.text(text, self.texts)
         return replace(state, shared={"text": features}, personal=personal, server=server)
 
-    def models(self, state: State) -> Models:
+    def models(self, state: fl.State) -> fl.Models:
         """Return the global encoder and the clients' personalised ones (Section 4.5), with the new texts."""
         text, server = state.shared["text"], state.server
         common = {part: value[None] for part, value in parts_of("global", server).items()}
         serving = named("image", parts_of("serving", server))
-        return Models(
+        return fl.Models(
             {**named("image", common), "text": text[None]}, {**serving, **self.repeat({"text": text})}
         )
 
-    def retarget(self, state: State, to: "FedAlign") -> State:
+    def retarget(self, state: fl.State, to: "FedAlign") -> fl.State:
         """Encode the other names with the trained text tower."""
         return replace(state, shared={"text": to.towers.text(parts_of("text", state.server), to.texts)})
 
-    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+    def logits(self, params: fl.Params, head: fl.Params, x: Tensor) -> Tensor:
         """Return scale cos(image, text)."""
-        return cosine_logits(*self.features(params, head, x), self.scale)
+        return fl.cosine_logits(*self.features(params, head, x), self.scale)
 
-    def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+    def features(self, params: fl.Params, head: fl.Params, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the adapted tower's embeddings and the received text features.
 
         Shape: -> (models, samples or K, d).
@@ -232,7 +230,7 @@ class FedAlign(Described):
         return self.towers.image(parts_of("image", params), x), params["text"]
 
     def diagnostics(
-        self, before: State, trained: Params, uploads: Uploads, data: LocalData
+        self, before: fl.State, trained: fl.Params, uploads: fl.Uploads, data: fl.LocalData
     ) -> dict[str, Tensor]:
         """Return both attention matrices, the uploads' sizes, and which clients fell back to the mean."""
         start, serve, alone = self._attention(uploads)
@@ -244,7 +242,7 @@ class FedAlign(Described):
             "global_fallback": alone,
         }
 
-    def round_log(self, uploads: Uploads) -> list[str]:
+    def round_log(self, uploads: fl.Uploads) -> list[str]:
         """Name the clients without a prototype, which take the global mean in all layers."""
         prototypes = uploads.ragged("prototypes").lengths.tolist()
         return [
@@ -253,12 +251,12 @@ class FedAlign(Described):
             if n == 0
         ]
 
-    def _train_text(self, parts: Params, uploads: Uploads, generator: Generators) -> Params:
+    def _train_text(self, parts: fl.Params, uploads: fl.Uploads, generator: fl.Generators) -> fl.Params:
         """Train the text tower on all uploaded pairs (Eq. 10), with a new Adam in every round."""
         parts = {name: value.clone().requires_grad_() for name, value in parts.items()}
         features = torch.cat(uploads.ragged("features").per_client())
         labels = torch.cat(uploads.ragged("labels").per_client())
-        optimiser = Adam(parts.values(), lr=self.config.server_lr)
+        optimiser = fl.Adam(parts.values(), lr=self.config.server_lr)
         for epoch in range(self.config.server_epochs if len(labels) else 0):
             order = torch.randperm(len(labels), generator=generator("text", epoch)).to(labels.device)
             for rows in order.split(self.config.server_batch_size):
@@ -267,7 +265,7 @@ class FedAlign(Described):
                 optimiser.step(torch.autograd.grad(loss, optimiser.values))
         return {name: value.detach() for name, value in parts.items()}
 
-    def _attention(self, uploads: Uploads) -> tuple[Tensor, Tensor, Tensor]:
+    def _attention(self, uploads: fl.Uploads) -> tuple[Tensor, Tensor, Tensor]:
         """Return the attention for the next round's start and for prediction, and the clients without any.
 
         Shape: (participants, participants) twice, (participants,) bool.

@@ -2,11 +2,10 @@
 
 from typing import Literal
 
+from fedcore import methods as fl
 from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
-from fedcore.methods import LocalData, Problem
-from fedcore.methods.base import Params, Ragged
 from fedcore.methods.fedalign.config import FedAlignConfig
 
 Average = Literal["exact", "product", "factors"]
@@ -14,7 +13,7 @@ ROW_NORM = 3**-0.5
 """Norm of a row of a fresh A (Kaiming-uniform): an A from the server is as large as the first one."""
 
 
-def hits_to_upload(problem: Problem, ratio: float, correct: Tensor, data: LocalData) -> Tensor:
+def hits_to_upload(problem: fl.Problem, ratio: float, correct: Tensor, data: fl.LocalData) -> Tensor:
     """Choose the hits to upload: the first in an order of the client's samples drawn once by seed.
 
     Shape: correct (clients, samples) bool -> the same.
@@ -44,7 +43,7 @@ def similarity(config: FedAlignConfig, query: Tensor, keys: Tensor) -> Tensor:
     return cosines
 
 
-def relevance(config: FedAlignConfig, prototypes: Ragged, counts: Ragged) -> Tensor:
+def relevance(config: FedAlignConfig, prototypes: fl.Ragged, counts: fl.Ragged) -> Tensor:
     """Return alpha_kj = sum_c N_k,c / N_k sum_c' sim(u_k,c, u_j,c') over existing prototypes, before softmax.
 
     Source: Eq. 11, 12.  Shape: prototypes (clients, n, d), counts (clients, n) -> (clients, clients).
@@ -135,7 +134,7 @@ def blend(values: Tensor, weights: Tensor) -> Tensor:
     return mixed.to(values.device, values.dtype)
 
 
-def mix_parts(parts: Params, weights: Tensor, average: Average, rank: int) -> Params:
+def mix_parts(parts: fl.Params, weights: Tensor, average: Average, rank: int) -> fl.Params:
     """Average all that clients trained: a and b as low-rank updates, everything else directly.
 
     Shape: parts (clients, ...), weights (means, clients) -> (means, ...).
@@ -146,8 +145,8 @@ def mix_parts(parts: Params, weights: Tensor, average: Average, rank: int) -> Pa
 
 
 def personalise(
-    parts: Params, common: Params, alpha: Tensor, low: int, average: Average, rank: int
-) -> Params:
+    parts: fl.Params, common: fl.Params, alpha: Tensor, low: int, average: Average, rank: int
+) -> fl.Params:
     """Mix the ``low`` lowest adapted layers by the global mean and the others by attention (Section 4.4).
 
     The factors of both, and so of ``common``, have this rank.

@@ -3,15 +3,14 @@
 Beside them stands the penalty that keeps the classes' features orthogonal.
 """
 
+from fedcore import methods as fl
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
 from fedcore.clip.adapters import Lora, LowerLayers, first_adapted_layer, init_lora
 from fedcore.clip.backbone import Backbone
 from fedcore.clip.prompts import EnteredTexts, encode_texts, enter_texts
 from fedcore.clip.specs import BackboneSpec
-from fedcore.methods.base import Generators, Params
 from fedcore.methods.fedalign.config import FedAlignConfig, OrthogonalityNorm
-from fedcore.methods.tensors import class_means
 
 
 def encoding(config: FedAlignConfig, spec: BackboneSpec) -> str:
@@ -21,12 +20,12 @@ def encoding(config: FedAlignConfig, spec: BackboneSpec) -> str:
     return f"layer:{first_adapted_layer(config.start_layer, spec.vision_layers)}"
 
 
-def named(tower: str, parts: Params) -> Params:
+def named(tower: str, parts: fl.Params) -> fl.Params:
     """Prefix the names of a tower's parts as a state does: a of the image tower is image_a."""
     return {f"{tower}_{part}": value for part, value in parts.items()}
 
 
-def parts_of(tower: str, params: Params) -> Params:
+def parts_of(tower: str, params: fl.Params) -> fl.Params:
     """Return the parts of one tower in a state, without the prefix."""
     prefix = f"{tower}_"
     return {name.removeprefix(prefix): v for name, v in params.items() if name.startswith(prefix)}
@@ -44,7 +43,7 @@ def orthogonality(
 
     Shape: features (clients, batch, d), labels and mask (clients, batch) -> (clients,).  Source: Eq. 7.
     """
-    means, counts = class_means(features, labels, mask, classes)
+    means, counts = fl.class_means(features, labels, mask, classes)
     if renormalise:
         means = F.normalize(means, dim=-1)
     present = (counts > 0).to(features.dtype)
@@ -92,7 +91,7 @@ class Towers:
         self.lower = LowerLayers(backbone.image.between, self.start, self.start + low)
         self._entered: tuple[list[str], EnteredTexts] | None = None
 
-    def first_image(self, generator: Generators) -> Params:
+    def first_image(self, generator: fl.Generators) -> fl.Params:
         """Return the initial parts, with which the image tower is CLIP's, without the client axis."""
         spec = self.backbone.spec
         parts = self._lora("image", spec.vision_layers - self.start, spec.vision_width, generator)
@@ -106,7 +105,7 @@ class Towers:
             parts |= {name: value.detach().clone() for name, value in first.items()}
         return parts
 
-    def first_text(self, generator: Generators) -> Params:
+    def first_text(self, generator: fl.Generators) -> fl.Params:
         """Return the initial parts, with which the text tower is CLIP's: every B is zero."""
         spec = self.backbone.spec
         parts = self._lora("text", spec.text_layers - self.text_start, spec.token_width, generator)
@@ -119,12 +118,12 @@ class Towers:
             parts["tokens_b"] = drawn.new_zeros(vocabulary, self.config.rank)
         return parts
 
-    def _lora(self, tower: str, layers: int, width: int, generator: Generators) -> Params:
+    def _lora(self, tower: str, layers: int, width: int, generator: fl.Generators) -> fl.Params:
         draws = generator("lora", tower)
         factors = init_lora(layers, width, self.config.rank, draws, self.backbone.dtype)
         return {name: value.to(self.backbone.device) for name, value in zip("ab", factors, strict=True)}
 
-    def image(self, parts: Params, x: Tensor) -> Tensor:
+    def image(self, parts: fl.Params, x: Tensor) -> Tensor:
         """Return normalised features of encoded images.
 
         Shape: x (clients, samples, tokens or patches, width) -> (clients, samples, d).
@@ -140,7 +139,7 @@ class Towers:
             x, start = (x, start) if above is None else (above, self.lower.stop)
         return F.normalize(tower.tail(x, start, lora, parts.get("projection")), dim=-1)
 
-    def text(self, parts: Params, texts: list[str]) -> Tensor:
+    def text(self, parts: fl.Params, texts: list[str]) -> Tensor:
         """Return normalised features of class texts. Shape: -> (K, d)."""
         tower, gamma = self.backbone.text, self.config.gamma
         lora = Lora(parts["a"][None], parts["b"][None], gamma, self.text_start)

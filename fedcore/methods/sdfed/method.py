@@ -19,12 +19,10 @@ import time
 from functools import reduce
 from typing import Literal
 
+from fedcore import methods as fl
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
 from fedcore.clip.prompts import encode_context
-from fedcore.methods import About, DiagnosticChart, LocalData, Problem, method
-from fedcore.methods import hyperparameters as hp
-from fedcore.methods.base import Batch, Params, State, Step, Uploads
 from fedcore.methods.sdfed.two_prompts import (
     LENGTH_CHART,
     LENGTH_FORMS,
@@ -35,41 +33,40 @@ from fedcore.methods.sdfed.two_prompts import (
     projectors,
     removed_directions,
 )
-from fedcore.methods.tensors import cosine_logits, cross_entropy, masked_mean
 
 UNREFINED = {"components": ("none", "pfhf", "pfhf+irdc")}
 
 
 class SDFedConfig(TwoPromptsConfig):
     left_open = (
-        hp.OPTIMISER_STATE,
-        hp.LeftOpen(
+        fl.OPTIMISER_STATE,
+        fl.LeftOpen(
             "momentum",
             "the paper names SGD and its learning rate only",
             "0.9, as in CoOp's code",
             {"none": {"momentum": 0.0}},
         ),
-        hp.LeftOpen(
+        fl.LeftOpen(
             "weight decay",
             "the paper names SGD and its learning rate only",
             "5e-4, as in CoOp's code",
             {"none": {"weight_decay": 0.0}},
         ),
-        hp.LeftOpen(
+        fl.LeftOpen(
             "refinement",
             "Algorithm 1 refines in every step, Section 4.2.5 once per round",
             "once per round",
             {"in every step": {"refine_every": "step"}},
             unless=UNREFINED,
         ),
-        hp.LeftOpen(
+        fl.LeftOpen(
             "refined prompt in the stretch loss",
             "Appendix C.3 differentiates the stretch loss through it, C.4 does not",
             "fixed (C.4)",
             {"trained (C.3)": {"refined_gradient": True}},
             unless={"components": ("pfhf+srlp", *UNREFINED["components"])},
         ),
-        hp.LeftOpen(
+        fl.LeftOpen(
             "directions beyond the prompt's rank",
             "the prompt has fewer tokens than directions are removed, and the paper does not say how the "
             "others are chosen",
@@ -77,13 +74,13 @@ class SDFedConfig(TwoPromptsConfig):
             {"at random": {"null_basis": "seeded"}},
             unless=UNREFINED,
         ),
-        hp.LeftOpen(
+        fl.LeftOpen(
             "scored classes",
             "the paper does not say whether a client that holds some of the classes scores all of them",
             "all",
             {"the client's own": {"label_space": "client"}},
         ),
-        hp.LeftOpen(
+        fl.LeftOpen(
             "clients that never train",
             "the paper does not say with which prompt they are tested",
             "the shared one",
@@ -92,32 +89,32 @@ class SDFedConfig(TwoPromptsConfig):
         ),
     )
 
-    lr: hp.LearningRate = hp.hyper(0.01, "Learning rate of local SGD (paper: 0.01)")
-    batch_size: hp.BatchSize = hp.hyper(16, "Samples in a local batch (paper: 16)")
-    weighting: hp.Weighting = hp.hyper(
+    lr: fl.LearningRate = fl.hyper(0.01, "Learning rate of local SGD (paper: 0.01)")
+    batch_size: fl.BatchSize = fl.hyper(16, "Samples in a local batch (paper: 16)")
+    weighting: fl.Weighting = fl.hyper(
         "samples", "Server mean over clients: weighted by sample counts (Eq. 5), or plain"
     )
-    global_length: hp.PromptLength = hp.hyper(8, "Length of the shared prompt, tokens (S_s; paper: 8)")
-    local_length: str = hp.hyper(
+    global_length: fl.PromptLength = fl.hyper(8, "Length of the shared prompt, tokens (S_s; paper: 8)")
+    local_length: str = fl.hyper(
         "fixed:8", f"Length of each client's own prompt, tokens (S_l): {LENGTH_FORMS} (paper: 8, or 4 to 64)"
     )
-    truncation: float = hp.hyper(
+    truncation: float = fl.hyper(
         0.6,
         "lambda: share of the global prompt's directions that are filtered out (paper: 0.6)",
         title="truncated share",
         gt=0,
         lt=1,
-        search=hp.SearchRange(low=0.1, high=0.9),
+        search=fl.SearchRange(low=0.1, high=0.9),
     )
-    margin: float = hp.hyper(
+    margin: float = fl.hyper(
         0.8,
         "gamma: distance below which global and local class features repel (paper: 0.8)",
         title="repulsion margin",
         ge=0,
         le=2,
-        search=hp.SearchRange(low=0.2, high=1.4),
+        search=fl.SearchRange(low=0.2, high=1.4),
     )
-    components: Literal["none", "pfhf", "pfhf+srlp", "pfhf+irdc", "all"] = hp.hyper(
+    components: Literal["none", "pfhf", "pfhf+srlp", "pfhf+irdc", "all"] = fl.hyper(
         "all",
         "Ablations of Table 6, from none (one shared prompt) to all; pfhf+srlp uses G_c R only",
         words={
@@ -127,15 +124,15 @@ class SDFedConfig(TwoPromptsConfig):
             "pfhf+irdc": "PFHF + IRDC",
         },
     )
-    refine_every: Literal["step", "round"] = hp.hyper(
+    refine_every: Literal["step", "round"] = fl.hyper(
         "round",
         "How often R is made: once per round (Section 4.2.5) or every step (Algorithm 1)",
         words={"step": "every step", "round": "once per round"},
     )
-    refined_gradient: bool = hp.hyper(
+    refined_gradient: bool = fl.hyper(
         False, "Let the stretch loss also train the refined prompt (Appendix C.3; off: C.4)"
     )
-    null_basis: Literal["svd", "seeded"] = hp.hyper(
+    null_basis: Literal["svd", "seeded"] = fl.hyper(
         "svd",
         "Directions beyond the global prompt's rank: chosen by the SVD, or a fixed random "
         "basis drawn by seed. The SVD's can jump with the last bits of the prompt; choose seeded to compare "
@@ -143,7 +140,7 @@ class SDFedConfig(TwoPromptsConfig):
         title="null space basis",
         words={"svd": "the SVD's", "seeded": "drawn by seed"},
     )
-    projector: Literal["leading", "economy", "rank", "random"] = hp.hyper(
+    projector: Literal["leading", "economy", "rank", "random"] = fl.hyper(
         "leading",
         "Directions that R removes: leading, the first floor(lambda m) of the global prompt's "
         "full decomposition (paper); economy, all but the weaker directions of the global prompt itself, of "
@@ -157,18 +154,18 @@ class SDFedConfig(TwoPromptsConfig):
             "random": "random directions",
         },
     )
-    label_space: Literal["all", "client"] = hp.hyper(
+    label_space: Literal["all", "client"] = fl.hyper(
         "all",
         "Classes that a client's losses and predictions cover: all, or those it holds",
         words={"all": "all classes", "client": "the client's own"},
     )
-    stretch_mean: Literal["classes", "elements"] = hp.hyper(
+    stretch_mean: Literal["classes", "elements"] = fl.hyper(
         "classes",
         "What the stretch loss averages its squares over: classes (paper), or elements, that is classes and "
         "coordinates, which makes it d times weaker (FedPHA's)",
         title="stretch loss is a mean over",
     )
-    timed: bool = hp.hyper(
+    timed: bool = fl.hyper(
         False,
         "Record the milliseconds of the decomposition and the projection in each round (Table 5); unlike all "
         "else, these differ when a run is repeated",
@@ -181,7 +178,7 @@ def stretch(local: Tensor, refined: Tensor, held: Tensor) -> Tensor:
 
     Shape: features (clients, classes, d), held (clients, classes) -> (clients,).  Source: Eq. 12.
     """
-    return masked_mean((local - refined).square().sum(-1), held)
+    return fl.masked_mean((local - refined).square().sum(-1), held)
 
 
 def separate(local: Tensor, common: Tensor, held: Tensor, margin: float) -> Tensor:
@@ -189,15 +186,15 @@ def separate(local: Tensor, common: Tensor, held: Tensor, margin: float) -> Tens
 
     Shape: as ``stretch``.  Source: Eq. 13.
     """
-    return masked_mean(F.relu(margin - distances(local, common)), held)
+    return fl.masked_mean(F.relu(margin - distances(local, common)), held)
 
 
-@method
+@fl.method
 class SDFed(TwoPrompts):
     """A shared prompt G_s and a private G_c per client; only G_s is sent, only G_c predicts."""
 
     name = "sdfed"
-    about = About(
+    about = fl.About(
         source="SDFed: Bridging Local-Global Discrepancy via Subspace Refinement and Divergence Control in "
         "Federated Prompt Learning, 2026",
         summary="Every client learns two prompts: a shared one of one length, which the server averages, "
@@ -210,7 +207,7 @@ class SDFed(TwoPrompts):
         "Traffic depends on the shared length alone, whatever the local lengths are.",
         charts=(
             OVERLAP_CHART,
-            DiagnosticChart(
+            fl.DiagnosticChart(
                 "SDFed's loss terms",
                 {
                     "ce_local": "local prompt",
@@ -221,14 +218,14 @@ class SDFed(TwoPrompts):
                 better="lower",
             ),
             LENGTH_CHART,
-            DiagnosticChart(
+            fl.DiagnosticChart(
                 "Energy that the refinement keeps (Theorem 1)",
                 {"energy_kept": ""},
                 unit="%",
                 note="|G_c R|^2 of |G_c|^2 at the start of the round; G_c R is the nearest prompt in the "
                 "span of R. A prompt that knows nothing of the global one keeps 1 - lambda.",
             ),
-            DiagnosticChart(
+            fl.DiagnosticChart(
                 "Squared gradient norm of the global prompt (Theorem 2)",
                 {"squared_gradient": "of all samples", "descent_bound": "2 F_0 / (beta Z O)"},
                 better="lower",
@@ -241,7 +238,7 @@ class SDFed(TwoPrompts):
     )
     Config = SDFedConfig
 
-    def __init__(self, config: SDFedConfig, problem: Problem) -> None:
+    def __init__(self, config: SDFedConfig, problem: fl.Problem) -> None:
         super().__init__(config, problem)
         width = problem.backbone.spec.token_width
         within = config.global_length if config.projector == "economy" else width
@@ -258,7 +255,7 @@ class SDFed(TwoPrompts):
     def _has_local(cls, config: SDFedConfig) -> bool:
         return config.components != "none"
 
-    def round_constants(self, params: Params, data: LocalData) -> Params:
+    def round_constants(self, params: fl.Params, data: fl.LocalData) -> fl.Params:
         """Return the round's constants: R, or the features d(G_c R) if G_c R is frozen too (C.4).
 
         Shape: projector (clients, m, m), refined (clients, K, d).
@@ -271,11 +268,11 @@ class SDFed(TwoPrompts):
         lengths = self.lengths[data.clients.to(self.lengths.device)]
         return {"refined": self._encode((params["local_prompt"] @ r, lengths))[0]}
 
-    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+    def train_step(self, params: fl.Params, const: fl.Params, batch: fl.Batch) -> fl.Step:
         """Move both prompts by their joint loss (Eq. 14); the ablation ``none`` has only the shared one."""
         if not self.has_local:
             text = encode_context(self.problem.backbone, params["global_prompt"], self.suffix)
-            return Step({("global_prompt",): self._loss(text, batch)})
+            return fl.Step({("global_prompt",): self._loss(text, batch)})
         common, local = params["global_prompt"], params["local_prompt"]
         lengths, held = self.lengths[batch.clients], self.held[batch.clients]
         if self.config.components == "pfhf+srlp":
@@ -288,16 +285,16 @@ class SDFed(TwoPrompts):
                 terms["stretch"] = terms["stretch"] / text_local.shape[-1]
         if self.config.components in ("all", "pfhf+irdc"):
             terms["separate"] = separate(text_local, text_common, held, self.config.margin)
-        return Step({("global_prompt", "local_prompt"): reduce(torch.add, terms.values())}, terms=terms)
+        return fl.Step({("global_prompt", "local_prompt"): reduce(torch.add, terms.values())}, terms=terms)
 
-    def _projector(self, params: Params, const: Params) -> Tensor:
+    def _projector(self, params: fl.Params, const: fl.Params) -> Tensor:
         return const["projector"] if "projector" in const else self._make_projectors(params["global_prompt"])
 
     def _make_projectors(self, prompt: Tensor) -> Tensor:
         """Return R of each global prompt. Shape: (clients, S_s, m) -> (clients, m, m)."""
         return projectors(prompt, self.removed, self.noise, self.config.projector)
 
-    def _refined(self, params: Params, const: Params, lengths: Tensor) -> Tensor:
+    def _refined(self, params: fl.Params, const: fl.Params, lengths: Tensor) -> Tensor:
         """Return d(G_c R): frozen for the round, frozen for the step, or moving with G_c."""
         if "refined" in const:
             return const["refined"]
@@ -307,15 +304,15 @@ class SDFed(TwoPrompts):
         with torch.no_grad():
             return self._encode((prompt, lengths))[0]
 
-    def _loss(self, text: Tensor, batch: Batch) -> Tensor:
+    def _loss(self, text: Tensor, batch: fl.Batch) -> Tensor:
         logits = self._scores(batch.x, text, self.held[batch.clients])
-        return cross_entropy(logits, batch.labels, batch.mask)
+        return fl.cross_entropy(logits, batch.labels, batch.mask)
 
     def _scores(self, x: Tensor, text: Tensor, held: Tensor) -> Tensor:
-        logits = cosine_logits(x, text, self.problem.backbone.logit_scale)
+        logits = fl.cosine_logits(x, text, self.problem.backbone.logit_scale)
         return logits.masked_fill(~held[:, None], -math.inf)
 
-    def _times(self, before: State, trained: Params) -> Params:
+    def _times(self, before: fl.State, trained: fl.Params) -> fl.Params:
         """Return the milliseconds of one decomposition and one projection, repeated after training."""
         began = time.perf_counter()
         projector = self._make_projectors(before.shared["global_prompt"][None])
@@ -325,31 +322,31 @@ class SDFed(TwoPrompts):
         times = (torch.tensor(1000 * s) for s in seconds)
         return dict(zip(("decomposition_ms", "projection_ms"), times, strict=True))
 
-    def before_aggregation(self, trained: Params, received: Params) -> Params:
+    def before_aggregation(self, trained: fl.Params, received: fl.Params) -> fl.Params:
         """Return the models as trained; G_c R uses the R of training if that is made once per round."""
         if self.config.components != "pfhf+srlp" or self.config.refine_every == "step":
             return trained
         return {**trained, "refined_by": received["global_prompt"]}
 
-    def head(self, params: Params, data: LocalData | None) -> Params:
+    def head(self, params: fl.Params, data: fl.LocalData | None) -> fl.Params:
         """Return class features of the predicting prompt. Shape: text (models, K, d), held (models, K)."""
         everything = self.held.new_ones(1, self.held.shape[1])
         held = everything if data is None else self.held[data.clients.to(self.held.device)]
         return super().head(params, data) | {"held": held}
 
-    def _predicting(self, params: Params) -> Tensor:
+    def _predicting(self, params: fl.Params) -> Tensor:
         """Return G_c, or G_c R. Shape: -> (models, longest S_l, m)."""
         local = params["local_prompt"]
         if self.config.components != "pfhf+srlp":
             return local
         return local @ self._make_projectors(params.get("refined_by", params["global_prompt"]))
 
-    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+    def logits(self, params: fl.Params, head: fl.Params, x: Tensor) -> Tensor:
         """Return s cos(prompted class, image), of the classes that a client's losses cover."""
         return self._scores(x, head["text"], head["held"])
 
     def diagnostics(
-        self, before: State, trained: Params, uploads: Uploads, data: LocalData
+        self, before: fl.State, trained: fl.Params, uploads: fl.Uploads, data: fl.LocalData
     ) -> dict[str, Tensor]:
         """Return the energy that R keeps of each G_c (Theorem 1) and what is known of Theorem 2.
 
@@ -368,9 +365,9 @@ class SDFed(TwoPrompts):
             values |= self._stationarity(before, uploads, data)
         return values
 
-    def _stationarity(self, before: State, uploads: Uploads, data: LocalData) -> Params:
+    def _stationarity(self, before: fl.State, uploads: fl.Uploads, data: fl.LocalData) -> fl.Params:
         """Return |grad F|^2 by G_s (Eq. 16, 20), for which all clients share one text pass, and its bound."""
-        batch = Batch.whole(data)
+        batch = fl.Batch.whole(data)
         weights = uploads.weights(self.config.weighting).to(self.problem.device)
         common = before.shared["global_prompt"][None].clone().requires_grad_()
         with torch.enable_grad():

@@ -11,43 +11,41 @@ from typing import Any, Literal
 
 from pydantic import field_validator
 
+from fedcore import methods as fl
 from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
 from fedcore.clip import specs
 from fedcore.clip.prompts import check_prompts, check_room, class_suffix, draw_context, encode_context
-from fedcore.methods import DiagnosticChart, LocalData, Problem
-from fedcore.methods import hyperparameters as hp
-from fedcore.methods.base import Generators, Method, Models, Params, Ragged, RunContext, State, Uploads
 
 LONGEST = 75
 """[SOS] and [EOT] take two of CLIP's 77 places; class names need more (``check_room``)."""
 LENGTH_FORMS = "fixed:8, random:4-64 (by seed), or one number per client, e.g. 4,8,64"
-OVERLAP_CHART = DiagnosticChart(
+OVERLAP_CHART = fl.DiagnosticChart(
     "Subspace overlap of global and local prompt",
     {"subspace_overlap": ""},
     note="Mean squared cosine of the principal angles: 0 orthogonal, 1 one within the other.",
     default_visible=True,
 )
-LENGTH_CHART = DiagnosticChart("Length of the local prompt", {"local_length": ""}, unit="tokens")
+LENGTH_CHART = fl.DiagnosticChart("Length of the local prompt", {"local_length": ""}, unit="tokens")
 """Charts of what ``TwoPrompts.diagnostics`` records."""
 
 
-class TwoPromptsConfig(hp.MethodConfig):
+class TwoPromptsConfig(fl.MethodConfig):
     """Hyper-parameters of methods with a shared prompt and local prompts; each sets its paper's defaults."""
 
-    weighting: hp.Weighting = hp.hyper(
+    weighting: fl.Weighting = fl.hyper(
         "samples", "Server mean over clients: weighted by sample counts (paper), or plain"
     )
-    global_length: hp.PromptLength = hp.hyper(
+    global_length: fl.PromptLength = fl.hyper(
         16, "Length of the shared prompt, tokens", title="global prompt length"
     )
-    local_length: str = hp.hyper(
+    local_length: str = fl.hyper(
         "fixed:16",
         f"Length of each client's own prompt, tokens: {LENGTH_FORMS}",
         title="local prompt length",
     )
-    untrained: Literal["global", "local"] = hp.hyper(
+    untrained: Literal["global", "local"] = fl.hyper(
         "global",
         "Prompt used to evaluate clients that have never taken part",
         title="untrained clients use",
@@ -81,7 +79,7 @@ def parse_lengths(text: str) -> tuple[int, int, tuple[int, ...]]:
     raise ValueError("write fixed:8, random:4-64, or one length per client such as 4,8,64")
 
 
-def client_lengths(text: str, problem: Problem) -> Tensor:
+def client_lengths(text: str, problem: fl.Problem) -> Tensor:
     """Return each client's S_l; random ones are drawn by seed and client name. Shape: -> (clients,) int64."""
     low, high, listed = parse_lengths(text)
     if listed:
@@ -198,7 +196,7 @@ def _row_space(prompts: Tensor) -> tuple[Tensor, Tensor]:
     return vh * spanned[..., None], spanned.sum(1)
 
 
-class TwoPrompts(Method[Any]):
+class TwoPrompts(fl.Method[Any]):
     """Base of methods with a shared prompt G_s and a private G_c per client; a subclass trains them.
 
     Attributes:
@@ -209,7 +207,7 @@ class TwoPrompts(Method[Any]):
     shared = ("global_prompt",)
     backbones = "equal token widths"
 
-    def __init__(self, config: Any, problem: Problem) -> None:
+    def __init__(self, config: Any, problem: fl.Problem) -> None:
         super().__init__(config, problem)
         backbone = problem.backbone
         self.suffix = class_suffix(backbone, problem.classes)
@@ -225,7 +223,7 @@ class TwoPrompts(Method[Any]):
         return True
 
     @classmethod
-    def check(cls, config: Any, context: RunContext) -> None:
+    def check(cls, config: Any, context: fl.RunContext) -> None:
         """Refuse a list of lengths that does not fit the clients, and text towers without prompts."""
         check_prompts(context.spec)
         listed = parse_lengths(config.local_length)[2]
@@ -240,7 +238,7 @@ class TwoPrompts(Method[Any]):
             surely = max(listed, default=parse_lengths(config.local_length)[0])
             specs.check_room(context.spec, context.classes, surely, "local_length")
 
-    def init(self, generator: Generators) -> State:
+    def init(self, generator: fl.Generators) -> fl.State:
         """Draw prompts from N(0, 0.02); local ones are padded with zeros, which are never read or moved.
 
         The draws are the same for all methods with two prompts.
@@ -249,7 +247,7 @@ class TwoPrompts(Method[Any]):
         """
         width = self.problem.backbone.spec.token_width
         first = draw_context(self.config.global_length, width, generator("sdfed", "global"))
-        state = State(shared=self.place({"global_prompt": first}))
+        state = fl.State(shared=self.place({"global_prompt": first}))
         if not self.has_local:
             return state
         longest = int(self.lengths.max())
@@ -274,7 +272,7 @@ class TwoPrompts(Method[Any]):
     def _common_lengths(self, prompts: Tensor) -> Tensor:
         return torch.full((len(prompts),), self.config.global_length, device=prompts.device)
 
-    def models(self, state: State) -> Models:
+    def models(self, state: fl.State) -> fl.Models:
         """Return G_s as the global model; a client predicts with its own prompt, or as ``untrained`` says.
 
         Shape: untrained (clients,) bool.
@@ -283,9 +281,9 @@ class TwoPrompts(Method[Any]):
         clients = {**self.repeat(state.shared), **state.local}
         if self.has_local and self.config.untrained == "global" and state.rounds_trained is not None:
             clients["untrained"] = (state.rounds_trained == 0).to(self.problem.device)
-        return Models(common, clients)
+        return fl.Models(common, clients)
 
-    def head(self, params: Params, data: LocalData | None) -> Params:
+    def head(self, params: fl.Params, data: fl.LocalData | None) -> fl.Params:
         """Return class features of the predicting prompt. Shape: text (models, K, d)."""
         common = params["global_prompt"]
         if data is None or not self.has_local:
@@ -297,21 +295,21 @@ class TwoPrompts(Method[Any]):
             text = torch.where(params["untrained"][:, None, None], global_text, text)
         return {"text": text}
 
-    def _predicting(self, params: Params) -> Tensor:
+    def _predicting(self, params: fl.Params) -> Tensor:
         """Return the prompts with which clients predict. Shape: -> (models, longest S_l, m)."""
         return params["local_prompt"]
 
-    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
+    def prompts(self, params: fl.Params, clients: Tensor | None) -> fl.Values:
         """Return G_s and G_c. Shape: (models, S_s, m) and (models, S_l, m)."""
-        prompts: dict[str, Tensor | Ragged] = {"global prompt": params["global_prompt"]}
+        prompts: fl.Values = {"global prompt": params["global_prompt"]}
         if self.has_local and clients is not None:
-            prompts["local prompt"] = Ragged(
+            prompts["local prompt"] = fl.Ragged(
                 params["local_prompt"], self.lengths[clients.to(self.lengths.device)]
             )
         return prompts
 
     def diagnostics(
-        self, before: State, trained: Params, uploads: Uploads, data: LocalData
+        self, before: fl.State, trained: fl.Params, uploads: fl.Uploads, data: fl.LocalData
     ) -> dict[str, Tensor]:
         """Return the length of each participant's prompt, and how much of it lies in the span of its G_s.
 

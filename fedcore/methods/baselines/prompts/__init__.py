@@ -5,6 +5,7 @@ from typing import Any, Literal, Self
 
 from pydantic import model_validator
 
+from fedcore import methods as fl
 from fedcore.base.lazy import Generator, Tensor
 from fedcore.clip import specs
 from fedcore.clip.prompts import (
@@ -16,9 +17,6 @@ from fedcore.clip.prompts import (
     word_context,
 )
 from fedcore.clip.specs import BackboneSpec
-from fedcore.methods import LocalData, Problem
-from fedcore.methods import hyperparameters as hp
-from fedcore.methods.base import Method, Params, Ragged, RunContext, rate_warnings
 
 WORDS = "a photo of a"
 """Words from which the contexts of CoCoOp and its successors start."""
@@ -26,13 +24,13 @@ HELD_PER_TOKEN = 12
 """Numbers that a prediction holds for each token of a text, in token widths: q, k, v, the MLP and sums."""
 
 
-class PromptedConfig(hp.MethodConfig):
+class PromptedConfig(fl.MethodConfig):
     """Hyper-parameters of methods that learn a context, as CoOp does."""
 
-    context_length: hp.PromptLength = hp.hyper(
+    context_length: fl.PromptLength = fl.hyper(
         16, "Learned context vectors before the class name, tokens (M; paper: 16)"
     )
-    weighting: hp.Weighting = hp.hyper(
+    weighting: fl.Weighting = fl.hyper(
         "samples", "Server mean over clients: weighted by sample counts (paper), or plain"
     )
 
@@ -40,10 +38,10 @@ class PromptedConfig(hp.MethodConfig):
 class WordedConfig(PromptedConfig):
     """Hyper-parameters of methods whose context starts as words."""
 
-    context_length: hp.PromptLength = hp.hyper(
+    context_length: fl.PromptLength = fl.hyper(
         4, "Learned context vectors before the class name, tokens (M; paper: 4)"
     )
-    init: Literal["words", "random"] = hp.hyper(
+    init: Literal["words", "random"] = fl.hyper(
         "words",
         f"Initial context: words, '{WORDS}' (paper), or random vectors, as PromptFL's",
         title="initial context",
@@ -61,7 +59,7 @@ class WordedConfig(PromptedConfig):
         return self
 
 
-class Prompted(Method[Any]):
+class Prompted(fl.Method[Any]):
     """Base of methods that learn a context; a ``PromptedConfig`` declares its length.
 
     A subclass draws its first context with ``_draw`` and computes class features with ``_text``. ``head``,
@@ -71,19 +69,19 @@ class Prompted(Method[Any]):
         suffix: the token embeddings that follow the context, for every class.
     """
 
-    def __init__(self, config: Any, problem: Problem) -> None:
+    def __init__(self, config: Any, problem: fl.Problem) -> None:
         super().__init__(config, problem)
         self.suffix = class_suffix(problem.backbone, problem.classes, self._pattern(config))
         check_room(problem.backbone, config.context_length, self.suffix, "context_length")
 
     @classmethod
-    def check(cls, config: Any, context: RunContext) -> None:
+    def check(cls, config: Any, context: fl.RunContext) -> None:
         """Refuse text towers without prompts, and contexts that leave a class name no room."""
         check_prompts(context.spec)
         length, pattern = config.context_length, cls._pattern(config)
         specs.check_room(context.spec, context.classes, length, "context_length", pattern)
 
-    plan_warnings = classmethod(rate_warnings)
+    plan_warnings = classmethod(fl.rate_warnings)
 
     @classmethod
     def _pattern(cls, config: Any) -> str:
@@ -102,11 +100,11 @@ class Prompted(Method[Any]):
             return word_context(self.problem.backbone, WORDS)
         return self._draw(drawn_by)
 
-    def head(self, params: Params, data: LocalData | None) -> Params:
+    def head(self, params: fl.Params, data: fl.LocalData | None) -> fl.Params:
         """Return class features. Shape: text (models, classes, d)."""
         return {"text": self._text(params["context"])}
 
-    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
+    def prompts(self, params: fl.Params, clients: Tensor | None) -> fl.Values:
         """Return the shared context, and a client's own where it has one.
 
         Shape: (models, M, m), or (models, classes, M, m).
@@ -118,7 +116,7 @@ class Prompted(Method[Any]):
         return encode_context(self.problem.backbone, contexts, self.suffix)
 
 
-def most_steps(config: hp.MethodConfig, data: LocalData) -> int:
+def most_steps(config: fl.MethodConfig, data: fl.LocalData) -> int:
     """Return how many steps the client with the most samples takes in a round."""
     return config.local_epochs * math.ceil(int(data.rows.counts.max()) / config.batch_size)
 

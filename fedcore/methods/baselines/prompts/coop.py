@@ -4,26 +4,24 @@ The equations are those of PromptFL with a context v_i for each client i, and wi
 start from PromptFL's first context, so that the two differ only in what is shared.
 """
 
-from fedcore.methods import About, method
-from fedcore.methods import hyperparameters as hp
-from fedcore.methods.base import Generators, State
+from fedcore import methods as fl
 from fedcore.methods.baselines.prompts.promptfl import PromptFL, PromptFLConfig
 
 
 class CoOpConfig(PromptFLConfig):
     """PromptFL's hyper-parameters, so that the two differ only in what is shared."""
 
-    lr: hp.LearningRate = hp.hyper(1e-3, "Learning rate of local SGD (as PromptFL: 0.001; CoOp: 0.002)")
-    weighting: hp.Weighting = hp.hyper("samples", "No effect: the server averages nothing")
-    proximal: hp.LossWeight = hp.hyper(0.0, "No effect: clients receive nothing")
+    lr: fl.LearningRate = fl.hyper(1e-3, "Learning rate of local SGD (as PromptFL: 0.001; CoOp: 0.002)")
+    weighting: fl.Weighting = fl.hyper("samples", "No effect: the server averages nothing")
+    proximal: fl.LossWeight = fl.hyper(0.0, "No effect: clients receive nothing")
 
 
-@method
+@fl.method
 class CoOp(PromptFL):
     """PromptFL without the server: the context stays on the client that trains it."""
 
     name = "coop"
-    about = About(
+    about = fl.About(
         source="Zhou et al., Learning to Prompt for Vision-Language Models, IJCV 2022",
         summary="CLIP stays frozen; a short sequence of word vectors before every class name is learned, "
         "as in PromptFL. "
@@ -36,7 +34,7 @@ class CoOp(PromptFL):
     Config = CoOpConfig
     shared = ()
 
-    def init(self, generator: Generators) -> State:
+    def init(self, generator: fl.Generators) -> fl.State:
         """Return a copy of PromptFL's first context for each client. Shape: context (clients, M, m)."""
         first = super().init(generator).shared
-        return State(local=self.repeat(first))
+        return fl.State(local=self.repeat(first))

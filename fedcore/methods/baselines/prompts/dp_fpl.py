@@ -14,22 +14,19 @@ Changed: p_g is averaged after a round; the authors' code averages its gradient 
 
 from typing import Literal
 
+from fedcore import methods as fl
 from fedcore.base.lazy import Tensor, torch
-from fedcore.methods import About, LocalData, method
-from fedcore.methods import hyperparameters as hp
-from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig, most_steps
-from fedcore.methods.tensors import cosine_logits, cross_entropy
 
 
 class DPFPLConfig(PromptedConfig):
-    lr: hp.LearningRate = hp.hyper(1e-3, "Learning rate of local SGD (authors' code: 0.001)")
-    rank: hp.Rank = hp.hyper(
+    lr: fl.LearningRate = fl.hyper(1e-3, "Learning rate of local SGD (authors' code: 0.001)")
+    rank: fl.Rank = fl.hyper(
         8,
         "Rank r of the factors of a client's own prompt (authors' code: 8)",
         title="rank of the personal part",
     )
-    gradient: Literal["projected", "published-code"] = hp.hyper(
+    gradient: Literal["projected", "published-code"] = fl.hyper(
         "projected",
         "Gradient of the own prompt: projected, onto what U and V reach, or published-code, with the last "
         "term added instead of subtracted and all divided by 10",
@@ -38,12 +35,12 @@ class DPFPLConfig(PromptedConfig):
     )
 
 
-@method
+@fl.method
 class DPFPL(Prompted):
     """[SOS] (p_g + p_l) class name . [EOT] with a shared p_g and an own p_l, whose gradient has rank 2 r."""
 
     name = "dp-fpl"
-    about = About(
+    about = fl.About(
         source="Tran et al., Privacy-Preserving Personalized Federated Prompt Learning for Multimodal Large "
         "Language Models, ICLR 2025, without its noise",
         summary="CLIP stays frozen. Every client learns the sum of two prompts: a shared one, which the "
@@ -62,7 +59,7 @@ class DPFPL(Prompted):
     def result_caveat(cls, config: DPFPLConfig, embedded: bool) -> str:
         return "trained without noise: nothing is differentially private, and no epsilon can be stated"
 
-    def init(self, generator: Generators) -> State:
+    def init(self, generator: fl.Generators) -> fl.State:
         """Draw both prompts from N(0, 0.02), p_g as PromptFL does and p_l once for all clients.
 
         No step of any client is counted yet.
@@ -72,9 +69,9 @@ class DPFPL(Prompted):
         local = self._draw(generator("dp-fpl", "own"))
         context = self._draw(generator("promptfl", "context"))
         steps = torch.zeros((), dtype=torch.int64, device=self.problem.device)
-        return State(shared={"context": context}, local=self.repeat({"own": local, "steps": steps}))
+        return fl.State(shared={"context": context}, local=self.repeat({"own": local, "steps": steps}))
 
-    def round_constants(self, params: Params, data: LocalData) -> Params:
+    def round_constants(self, params: fl.Params, data: fl.LocalData) -> fl.Params:
         """Draw V_0 for each step of the round. Shape: probes (clients, steps, m, r), begun (clients,)."""
         begun, most = params["steps"], most_steps(self.config, data)
         size = (self.problem.backbone.spec.token_width, self.config.rank)
@@ -86,14 +83,14 @@ class DPFPL(Prompted):
             drawn.append(torch.stack(each))
         return self.place({"probes": torch.stack(drawn)}) | {"begun": begun}
 
-    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+    def train_step(self, params: fl.Params, const: fl.Params, batch: fl.Batch) -> fl.Step:
         steps = params["steps"]
         probes = const["probes"][torch.arange(len(steps), device=steps.device), steps - const["begun"]]
         local = self._factored(params["own"], probes)
         text = self._text(params["context"] + local)
-        logits = cosine_logits(batch.x, text, self.problem.backbone.logit_scale)
-        loss = cross_entropy(logits, batch.labels, batch.mask)
-        return Step({("context", "own"): loss}, moved={"steps": steps + 1})
+        logits = fl.cosine_logits(batch.x, text, self.problem.backbone.logit_scale)
+        loss = fl.cross_entropy(logits, batch.labels, batch.mask)
+        return fl.Step({("context", "own"): loss}, moved={"steps": steps + 1})
 
     def _factored(self, local: Tensor, probes: Tensor) -> Tensor:
         """Return p_l itself, with the gradient that its factors give it.
@@ -115,12 +112,12 @@ class DPFPL(Prompted):
             return value + (rows + columns + both) / 10
         return value + (rows + columns - both)
 
-    def head(self, params: Params, data: LocalData | None) -> Params:
+    def head(self, params: fl.Params, data: fl.LocalData | None) -> fl.Params:
         """Return class features of p_g + p_l; the global model has p_g alone. Shape: text (models, K, d)."""
         context = params["context"]
         return {"text": self._text(context + params["own"] if "own" in params else context)}
 
-    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
+    def prompts(self, params: fl.Params, clients: Tensor | None) -> fl.Values:
         """Return p_g, and of a client p_g + p_l. Shape: (models, M, m) each."""
-        prompts: dict[str, Tensor | Ragged] = {"context": params["context"]}
+        prompts: fl.Values = {"context": params["context"]}
         return prompts | ({"personal": params["context"] + params["own"]} if "own" in params else {})

@@ -7,38 +7,35 @@ Layer i <= D of the text tower reads v_i behind [SOS], layer i of the image towe
 The server averages all v_i and F_i. From layer 2 on the prompts replace the outputs of those before.
 """
 
+from fedcore import methods as fl
 from fedcore.base.lazy import Tensor, torch
-from fedcore.methods import About, method
-from fedcore.methods import hyperparameters as hp
-from fedcore.methods.base import Generators, Params
 from fedcore.methods.baselines.prompts import WORDS
 from fedcore.methods.baselines.prompts.ivlp import IVLP
-from fedcore.methods.tensors import draw_linear
 
 
-class FedMaPLeConfig(hp.MethodConfig):
-    context_length: hp.PromptLength = hp.hyper(
+class FedMaPLeConfig(fl.MethodConfig):
+    context_length: fl.PromptLength = fl.hyper(
         2,
         f"Learned vectors in each prompted layer, tokens (MaPLe: 2, the first of '{WORDS}'); "
         "more than four start at random",
     )
-    depth: int = hp.hyper(
+    depth: int = fl.hyper(
         9,
         "Layers of both encoders that have prompts (MaPLe: 9), counted as in towers of 12",
         title="prompted layers",
         ge=1,
         le=12,
     )
-    lr: hp.LearningRate = hp.hyper(3.5e-3, "Learning rate of local SGD (MaPLe: 0.0035)")
-    batch_size: hp.BatchSize = hp.hyper(4, "Samples in a local batch (MaPLe: 4)")
+    lr: fl.LearningRate = fl.hyper(3.5e-3, "Learning rate of local SGD (MaPLe: 0.0035)")
+    batch_size: fl.BatchSize = fl.hyper(4, "Samples in a local batch (MaPLe: 4)")
 
 
-@method
+@fl.method
 class FedMaPLe(IVLP):
     """cos(h(F(v)), t(v)): text prompts v in the first layers, and image prompts F(v) in the same layers."""
 
     name = "fedmaple"
-    about = About(
+    about = fl.About(
         source="Khattak et al., MaPLe: Multi-modal Prompt Learning, CVPR 2023, under federated averaging, as "
         "in FedAlign's comparison",
         summary="CLIP stays frozen; short prompts are learned in the first layers of both encoders. "
@@ -52,18 +49,18 @@ class FedMaPLe(IVLP):
     _image = ("w", "b")
     _draws = "fedmaple"
 
-    def _image_start(self, generator: Generators) -> Params:
+    def _image_start(self, generator: fl.Generators) -> fl.Params:
         """Draw the maps as linear layers; those of deeper layers start equal, as in the authors' code.
 
         Shape: w (layers, width, m), b (layers, width).
         """
         spec = self.problem.backbone.spec
         m, width = spec.token_width, spec.vision_width
-        maps = [draw_linear(width, m, generator("fedmaple", "map", i)) for i in (1, 2)]
+        maps = [fl.draw_linear(width, m, generator("fedmaple", "map", i)) for i in (1, 2)]
         maps = [maps[0], *([maps[1]] * (self.layers - 1))]
         return {"w": torch.stack([w for w, _ in maps]), "b": torch.stack([b for _, b in maps])}
 
-    def _visual(self, params: Params) -> Tensor:
+    def _visual(self, params: fl.Params) -> Tensor:
         """Return F_i(v_i) of each layer. Shape: -> (models, layers, M, width)."""
         every = params["context"][:, None]
         if "deep" in params:

@@ -23,57 +23,54 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
+from fedcore import methods as fl
 from fedcore.base.lazy import Generator, Tensor, torch
 from fedcore.base.lazy import functional as F
 from fedcore.clip.prompts import draw_context, encode_context
-from fedcore.methods import About, DiagnosticChart, LocalData, Problem, method
-from fedcore.methods import hyperparameters as hp
-from fedcore.methods.base import Batch, Generators, Params, Ragged, RunContext, State, Step
 from fedcore.methods.baselines.prompts import WORDS, PromptedTowers
-from fedcore.methods.tensors import cross_entropy, masked_mean
 
 START_NOISE = 0.01
 """Standard deviation of what is added to the words from which each group's context starts (authors' code)."""
 KINDS = ("text", "visual")
 
 
-class FedMGPConfig(hp.MethodConfig):
-    groups: int = hp.hyper(
+class FedMGPConfig(fl.MethodConfig):
+    groups: int = fl.hyper(
         5, "Groups of a text and an image prompt that each client has (G; paper: 5)", ge=1, le=64
     )
-    shared_groups: int = hp.hyper(
+    shared_groups: int = fl.hyper(
         2, "Groups that a client sends in a round, and that the server keeps (s; paper: 2)", ge=1, le=64
     )
-    context_length: hp.PromptLength = hp.hyper(
+    context_length: fl.PromptLength = fl.hyper(
         2,
         "Learned context vectors of a group before the class name, tokens (authors' code: 2, near the first "
         f"of '{WORDS}'); more than four start at random",
     )
-    visual_length: int = hp.hyper(
+    visual_length: int = fl.hyper(
         2,
         "Learned vectors of a group beside an image's tokens (authors' code: 2)",
         title="visual prompt length",
         ge=1,
         le=200,
     )
-    diversity_weight: hp.LossWeight = hp.hyper(
-        1.0, "Weight of the distance between the groups' features (authors' code: 1)", search=hp.TENFOLD
+    diversity_weight: fl.LossWeight = fl.hyper(
+        1.0, "Weight of the distance between the groups' features (authors' code: 1)", search=fl.TENFOLD
     )
-    diversity: Literal["paper", "published-code"] = hp.hyper(
+    diversity: Literal["paper", "published-code"] = fl.hyper(
         "paper",
         "What the loss does with that distance: paper, a larger one is better, so groups move apart; "
         "published-code, a smaller one is better, so they move together, as in the authors' repository",
         words={"paper": "groups move apart", "published-code": "groups move together (published code)"},
     )
-    temperature: float = hp.hyper(
+    temperature: float = fl.hyper(
         1.0,
         "Temperature tau of the draw of the groups that a client sends (authors' code: 1)",
         gt=0,
         le=100,
     )
-    lr: hp.LearningRate = hp.hyper(1e-3, "Learning rate of local SGD (authors' code: 0.001)")
-    batch_size: hp.BatchSize = hp.hyper(8, "Samples in a local batch (authors' code: 8)")
-    local_epochs: hp.Epochs = hp.hyper(2, "Passes over a client's data in one round (authors' code: 2)")
+    lr: fl.LearningRate = fl.hyper(1e-3, "Learning rate of local SGD (authors' code: 0.001)")
+    batch_size: fl.BatchSize = fl.hyper(8, "Samples in a local batch (authors' code: 8)")
+    local_epochs: fl.Epochs = fl.hyper(2, "Passes over a client's data in one round (authors' code: 2)")
 
     @model_validator(mode="after")
     def _groups_fit(self) -> Self:
@@ -90,12 +87,12 @@ class FedMGPConfig(hp.MethodConfig):
         return self
 
 
-@method
+@fl.method
 class FedMGP(PromptedTowers):
     """mean_g s cos(h(V_g), t(P_g)) over groups of prompts, some of which the server averages."""
 
     name = "fedmgp"
-    about = About(
+    about = fl.About(
         source="Bo et al., FedMGP: Personalized Federated Learning with Multi-Group Text-Visual Prompts, "
         "NeurIPS 2025",
         summary="CLIP stays frozen; every client has several groups of prompts, each of a few vectors before "
@@ -107,8 +104,10 @@ class FedMGP(PromptedTowers):
         "place. The other groups never leave the client. "
         "Training passes through both encoders, once for each group.",
         charts=(
-            DiagnosticChart("Cross-entropy of FedMGP's groups", {"group_cross_entropy": ""}, better="lower"),
-            DiagnosticChart(
+            fl.DiagnosticChart(
+                "Cross-entropy of FedMGP's groups", {"group_cross_entropy": ""}, better="lower"
+            ),
+            fl.DiagnosticChart(
                 "Distance between FedMGP's groups",
                 {"group_distance": ""},
                 note="Mean L1 distance of two groups' features, per dimension.",
@@ -119,13 +118,13 @@ class FedMGP(PromptedTowers):
     Config = FedMGPConfig
     shared = KINDS
 
-    def __init__(self, config: FedMGPConfig, problem: Problem) -> None:
+    def __init__(self, config: FedMGPConfig, problem: fl.Problem) -> None:
         super().__init__(config, problem)
         local = ("own_text", "own_visual") if config.groups > config.shared_groups else ()
         self._trained = (*KINDS, *local)
 
     @classmethod
-    def plan_warnings(cls, config: FedMGPConfig, context: RunContext) -> list[str]:
+    def plan_warnings(cls, config: FedMGPConfig, context: fl.RunContext) -> list[str]:
         """Warn about its cost, the paper's learning rate on the miniature CLIP, and the authors' sign."""
         cost = (
             "a round takes over a hundred times as long as PromptFL's: each of its "
@@ -143,7 +142,7 @@ class FedMGP(PromptedTowers):
             "moves them apart"
         )
 
-    def init(self, generator: Generators) -> State:
+    def init(self, generator: fl.Generators) -> fl.State:
         """Draw all groups once, the same for all clients.
 
         Shape: text (s, M, m), visual (s, p, width); own_text and own_visual (clients, G - s, ...), pairs
@@ -162,7 +161,7 @@ class FedMGP(PromptedTowers):
         local = {name: value for name, value in local.items() if name in self._trained}
         if config.groups > 1:
             local["pairs"] = torch.arange(config.groups, device=self.problem.device)
-        return State(shared={name: value[:s] for name, value in placed.items()}, local=self.repeat(local))
+        return fl.State(shared={name: value[:s] for name, value in placed.items()}, local=self.repeat(local))
 
     def _first_contexts(self, draw: Generator) -> Tensor:
         """Return a photo prompt's first words with noise, or random vectors. Shape: -> (G, M, m) float64."""
@@ -173,26 +172,28 @@ class FedMGP(PromptedTowers):
         noise = torch.randn(self.config.groups, length, m, generator=draw, dtype=torch.float64)
         return words.cpu().double() + START_NOISE * noise
 
-    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+    def train_step(self, params: fl.Params, const: fl.Params, batch: fl.Batch) -> fl.Step:
         h, text = self._group_features(params, self.head(params, None), batch.x)
         logits = self.problem.backbone.logit_scale * (h @ text.transpose(-1, -2))
         labels, mask = (
             v[:, None].expand(-1, logits.shape[1], -1).flatten(0, 1) for v in (batch.labels, batch.mask)
         )
-        fit = cross_entropy(logits.flatten(0, 1), labels, mask).view(logits.shape[:2]).mean(1)
+        fit = fl.cross_entropy(logits.flatten(0, 1), labels, mask).view(logits.shape[:2]).mean(1)
         if self.config.groups == 1:
-            return Step({self._trained: fit}, terms={"group_cross_entropy": fit})
+            return fl.Step({self._trained: fit}, terms={"group_cross_entropy": fit})
         everything = torch.ones_like(text[:, 0, :, 0], dtype=torch.bool)
         apart = (group_distance(text, everything) + group_distance(h, batch.mask)) / 2
         sign = -1.0 if self.config.diversity == "paper" else 1.0
         terms = {"group_cross_entropy": fit, "group_distance": apart}
         loss = fit + sign * self.config.diversity_weight * apart
-        return Step({self._trained: loss}, moved={"pairs": params["pairs"]}, terms=terms)
+        return fl.Step({self._trained: loss}, moved={"pairs": params["pairs"]}, terms=terms)
 
-    def after_training(self, trained: Params, received: Params, data: LocalData, round_: int) -> Params:
+    def after_training(
+        self, trained: fl.Params, received: fl.Params, data: fl.LocalData, round_: int
+    ) -> fl.Params:
         """Return the prompts with those first that the client sends, in the order in which it drew them."""
-        held: Params = {}
-        orders: Params = {}
+        held: fl.Params = {}
+        orders: fl.Params = {}
         s = self.config.shared_groups
         for kind in KINDS:
             every = self._every(trained, kind)
@@ -204,7 +205,9 @@ class FedMGP(PromptedTowers):
             held["pairs"] = orders["visual"].argsort(1).gather(1, partners)
         return {name: held[name] for name in trained}
 
-    def _draw_groups(self, kind: str, groups: Tensor, common: Tensor, data: LocalData, round_: int) -> Tensor:
+    def _draw_groups(
+        self, kind: str, groups: Tensor, common: Tensor, data: fl.LocalData, round_: int
+    ) -> Tensor:
         """Draw all of each client's groups one after the other, without replacement.
 
         The largest values of log p + Gumbel noise, in descending order, are such a draw with probabilities p.
@@ -228,7 +231,7 @@ class FedMGP(PromptedTowers):
             keys = keys + (unit @ other.transpose(1, 2)).amax(-1) / self.config.temperature
         return keys.argsort(dim=1, descending=True)
 
-    def head(self, params: Params, data: LocalData | None) -> Params:
+    def head(self, params: fl.Params, data: fl.LocalData | None) -> fl.Params:
         """Return class features and image prompts of every group.
 
         The global model has the server's, those drawn first beside each other, and so on.
@@ -243,7 +246,7 @@ class FedMGP(PromptedTowers):
             "prompts": self._norm(visual),
         }
 
-    def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+    def features(self, params: fl.Params, head: fl.Params, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return all groups' features side by side, whose cosine is the mean of the groups' cosines.
 
         Shape: x (models, samples, tokens, width) -> (models, samples or classes, G d).
@@ -251,7 +254,7 @@ class FedMGP(PromptedTowers):
         h, text = self._group_features(params, head, x)
         return h.transpose(1, 2).flatten(2), text.transpose(1, 2).flatten(2)
 
-    def _group_features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _group_features(self, params: fl.Params, head: fl.Params, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return normalised features. Shape: -> (models, G, samples, d), (models, G, classes, d)."""
         prompts = head["prompts"]
         models, groups = prompts.shape[:2]
@@ -265,12 +268,12 @@ class FedMGP(PromptedTowers):
         groups, tokens = self.config.groups, spec.patches + 1 + self.config.visual_length
         return int(groups * tokens * spec.vision_width)
 
-    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
+    def prompts(self, params: fl.Params, clients: Tensor | None) -> fl.Values:
         """Return the contexts, one group's after the other's. Shape: (models, groups M, m) each."""
         return {name: params[name].flatten(1, 2) for name in ("text", "own_text") if name in params}
 
     @staticmethod
-    def _every(params: Params, kind: str) -> Tensor:
+    def _every(params: fl.Params, kind: str) -> Tensor:
         """Return all groups of a kind of prompt. Shape: -> (models, G or s, length, width)."""
         local = params.get(f"own_{kind}")
         return params[kind] if local is None else torch.cat([params[kind], local], 1)
@@ -289,4 +292,4 @@ def group_distance(features: Tensor, mask: Tensor) -> Tensor:
     """
     one, other = torch.triu_indices(features.shape[1], features.shape[1], 1, device=features.device)
     apart = (features[:, one] - features[:, other]).abs().mean(-1)
-    return masked_mean(apart.mean(1), mask)
+    return fl.masked_mean(apart.mean(1), mask)

@@ -14,48 +14,45 @@ attributes of all classes of the run; local training passes over all samples, wh
 from functools import cached_property, partial
 from typing import Literal
 
+from fedcore import methods as fl
 from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
 from fedcore.clip.prompts import sentences
 from fedcore.clip.specs import BackboneSpec, spoken
-from fedcore.methods import About, LocalData, Problem, method
-from fedcore.methods import hyperparameters as hp
-from fedcore.methods.base import Batch, Generators, Params, RunContext, State, Step
 from fedcore.methods.baselines.prompts.fedtpg import ATTENTION, attend, draw_attention
 from fedcore.methods.class_texts import ClassText, ClassTextConfig, WithClassTexts, descriptions_by_class
-from fedcore.methods.tensors import OncePerSample, cross_entropy, draw_linear, linear, masked_mean
 
 
-class FedMVPConfig(ClassTextConfig, hp.MethodConfig):
-    class_text: ClassText = hp.hyper(
+class FedMVPConfig(ClassTextConfig, fl.MethodConfig):
+    class_text: ClassText = fl.hyper(
         "description",
         "Attributes of a class: description, all of its written descriptions (the paper has a language model "
         "write ten), or template, the data set's prompt alone",
     )
-    prompt_length: int = hp.hyper(
+    prompt_length: int = fl.hyper(
         4, "Image prompts p that the network makes for an image (authors' code: 4)", ge=1, le=64
     )
-    alpha: hp.LossWeight = hp.hyper(
-        10.0, "Weight of the distance from CLIP's own embedding (authors' code: 10)", search=hp.TENFOLD
+    alpha: fl.LossWeight = fl.hyper(
+        10.0, "Weight of the distance from CLIP's own embedding (authors' code: 10)", search=fl.TENFOLD
     )
-    lr: hp.LearningRate = hp.hyper(3e-3, "Learning rate of local SGD (authors' code: 0.003)")
-    schedule: hp.RateSchedule = hp.hyper(
+    lr: fl.LearningRate = fl.hyper(3e-3, "Learning rate of local SGD (authors' code: 0.003)")
+    schedule: fl.RateSchedule = fl.hyper(
         "cosine", "Learning rate over the rounds: constant, or half a cosine (authors' code)"
     )
-    weight_decay: hp.WeightDecay = hp.hyper(1e-5, "Weight decay of local SGD (authors' code: 1e-5)")
-    batch_size: hp.BatchSize = hp.hyper(128, "Samples in a local batch (authors' code: 128)")
-    optimiser_state: Literal["fresh", "kept"] = hp.hyper(
+    weight_decay: fl.WeightDecay = fl.hyper(1e-5, "Weight decay of local SGD (authors' code: 1e-5)")
+    batch_size: fl.BatchSize = fl.hyper(128, "Samples in a local batch (authors' code: 128)")
+    optimiser_state: Literal["fresh", "kept"] = fl.hyper(
         "kept", "State of the local optimiser: new each round, or kept by the client (authors' code)"
     )
 
 
-@method
+@fl.method
 class FedMVP(WithClassTexts):
     """s mean_j cos(f(V), e_kj) with image prompts V that a shared network makes for each image."""
 
     name = "fedmvp"
-    about = About(
+    about = fl.About(
         source="Singha et al., FedMVP: Federated Multi-modal Visual Prompt Tuning for Vision-Language "
         "Models, ICCV 2025",
         summary="CLIP stays frozen; a network makes a few tokens that join those of an image. "
@@ -68,7 +65,7 @@ class FedMVP(WithClassTexts):
     Config = FedMVPConfig
     shared: tuple[str, ...] = ("text_w", "text_b", *ATTENTION)
 
-    def __init__(self, config: FedMVPConfig, problem: Problem) -> None:
+    def __init__(self, config: FedMVPConfig, problem: fl.Problem) -> None:
         super().__init__(config, problem)
         backbone = problem.backbone
         texts = [t or (problem.template.format(spoken(name)),) for name, t in self.written.items()]
@@ -82,7 +79,7 @@ class FedMVP(WithClassTexts):
         self.pool = (pooled / pooled.sum(1, keepdim=True)).to(backbone.device, backbone.dtype)
 
     @classmethod
-    def check(cls, config: FedMVPConfig, context: RunContext) -> None:
+    def check(cls, config: FedMVPConfig, context: fl.RunContext) -> None:
         super().check(config, context)
         if config.class_text == "template":
             return
@@ -100,35 +97,35 @@ class FedMVP(WithClassTexts):
         """Return the patches before their positions are added, which the network reads."""
         return "patches"
 
-    def init(self, generator: Generators) -> State:
+    def init(self, generator: fl.Generators) -> fl.State:
         """Return the layer of the attributes and those of the attention, as torch draws them."""
         spec = self.problem.backbone.spec
         width = spec.vision_width
-        text_w, text_b = draw_linear(width, spec.embed_dim, generator("fedmvp", "text"))
+        text_w, text_b = fl.draw_linear(width, spec.embed_dim, generator("fedmvp", "text"))
         parts = draw_attention(width, width, partial(generator, "fedmvp"))
-        return State(shared=self.place({"text_w": text_w, "text_b": text_b} | parts))
+        return fl.State(shared=self.place({"text_w": text_w, "text_b": text_b} | parts))
 
     @cached_property
-    def _own(self) -> OncePerSample:
-        return OncePerSample(lambda x: self.problem.backbone.image.tail(self._embedded(x), 0))
+    def _own(self) -> fl.OncePerSample:
+        return fl.OncePerSample(lambda x: self.problem.backbone.image.tail(self._embedded(x), 0))
 
-    def round_constants(self, params: Params, data: LocalData) -> Params:
+    def round_constants(self, params: fl.Params, data: fl.LocalData) -> fl.Params:
         """Return CLIP's own embeddings of the samples. Shape: own (clients, longest, d)."""
         return {"own": self._own(data)}
 
-    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+    def train_step(self, params: fl.Params, const: fl.Params, batch: fl.Batch) -> fl.Step:
         own = const["own"].take_along_dim(batch.places[..., None], 1)
         f = self._prompted(params, batch.x)
-        distance = masked_mean(1 - F.cosine_similarity(f, own, dim=-1), batch.mask)
-        ce = cross_entropy(self._scores(f), batch.labels, batch.mask)
+        distance = fl.masked_mean(1 - F.cosine_similarity(f, own, dim=-1), batch.mask)
+        ce = fl.cross_entropy(self._scores(f), batch.labels, batch.mask)
         terms = {"cross_entropy": ce, "distance": distance}
-        return Step({self.shared: ce + self.config.alpha * distance}, terms=terms)
+        return fl.Step({self.shared: ce + self.config.alpha * distance}, terms=terms)
 
-    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+    def logits(self, params: fl.Params, head: fl.Params, x: Tensor) -> Tensor:
         """Return s mean_j cos(f, e_kj)."""
         return self._scores(self._prompted(params, x))
 
-    def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+    def features(self, params: fl.Params, head: fl.Params, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return f and each class's mean of attributes. Shape: -> (models, samples or K, d)."""
         return self._prompted(params, x), self.classes.expand(len(x), -1, -1)
 
@@ -144,10 +141,10 @@ class FedMVP(WithClassTexts):
         parts = self.class_token.expand(len(x), -1), self.positions.expand(len(x), -1, -1)
         return self.problem.backbone.image.embed(x, *parts)
 
-    def _prompted(self, params: Params, x: Tensor) -> Tensor:
+    def _prompted(self, params: fl.Params, x: Tensor) -> Tensor:
         """Return f. Shape: x (models, samples, patches, width) -> (models, samples, d)."""
         tower = self.problem.backbone.image
-        asked = linear(self.attributes.expand(len(x), -1, -1), params["text_w"], params["text_b"])
+        asked = fl.linear(self.attributes.expand(len(x), -1, -1), params["text_w"], params["text_b"])
         z = (x + self.positions[1:]).flatten(1, 2)
         made = self.pool @ attend(params, z, asked, asked).view(x.shape)
         return tower.tail(torch.cat([self._embedded(x), tower.visual.ln_pre(made)], 2), 0)

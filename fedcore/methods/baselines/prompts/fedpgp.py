@@ -9,31 +9,28 @@ Reading: the paper's anchor is what CLIP knows of a class, its code's the untrai
 
 from typing import Literal
 
+from fedcore import methods as fl
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
 from fedcore.clip.prompts import class_features, draw_context
-from fedcore.methods import About, DiagnosticChart, LocalData, Problem, method
-from fedcore.methods import hyperparameters as hp
-from fedcore.methods.base import Batch, Generators, Params, Ragged, State, Step
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
-from fedcore.methods.tensors import cosine_logits, cross_entropy
 
 
 class FedPGPConfig(PromptedConfig):
-    lr: hp.LearningRate = hp.hyper(1e-3, "Learning rate of local SGD (paper: 0.001)")
-    local_epochs: hp.Epochs = hp.hyper(2, "Passes over a client's data in one round (paper: 2)")
-    rank: hp.Rank = hp.hyper(
+    lr: fl.LearningRate = fl.hyper(1e-3, "Learning rate of local SGD (paper: 0.001)")
+    local_epochs: fl.Epochs = fl.hyper(2, "Passes over a client's data in one round (paper: 2)")
+    rank: fl.Rank = fl.hyper(
         8,
         "Rank of a client's addition U V to the shared context (paper: 8, also 4)",
         title="rank of the personal part",
     )
-    contrastive_weight: hp.LossWeight = hp.hyper(
-        1.0, "Weight mu of the contrastive loss (paper: 1)", search=hp.TENFOLD
+    contrastive_weight: fl.LossWeight = fl.hyper(
+        1.0, "Weight mu of the contrastive loss (paper: 1)", search=fl.TENFOLD
     )
-    temperature: float = hp.hyper(
+    temperature: float = fl.hyper(
         0.5, "Temperature of the contrastive loss (paper: 0.5)", title="contrastive temperature", gt=0, le=100
     )
-    anchor: Literal["untrained", "prompt"] = hp.hyper(
+    anchor: Literal["untrained", "prompt"] = fl.hyper(
         "untrained",
         "Text that the shared context stays close to: untrained, 'X X ... X class name.' with an X for "
         "each vector (authors' code), or prompt, the data set's prompt (paper's text)",
@@ -42,12 +39,12 @@ class FedPGPConfig(PromptedConfig):
     )
 
 
-@method
+@fl.method
 class FedPGP(Prompted):
     """[SOS] (sigma + U V) class name . [EOT] with a shared sigma and U, V of each client."""
 
     name = "fedpgp"
-    about = About(
+    about = fl.About(
         source="Cui et al., Harmonizing Generalization and Personalization in Federated Prompt Learning, "
         "ICML 2024",
         summary="CLIP stays frozen; all clients together learn one context before the class names. "
@@ -56,7 +53,7 @@ class FedPGP(Prompted):
         "anchor, and away from those of the client's context. "
         "Only the shared context is sent; the global model predicts with it alone.",
         charts=(
-            DiagnosticChart(
+            fl.DiagnosticChart(
                 "FedPGP's loss terms",
                 {"cross_entropy": "cross-entropy", "contrastive": "contrastive"},
                 better="lower",
@@ -68,7 +65,7 @@ class FedPGP(Prompted):
     backbones = "equal token widths"
     shared = ("context",)
 
-    def __init__(self, config: FedPGPConfig, problem: Problem) -> None:
+    def __init__(self, config: FedPGPConfig, problem: fl.Problem) -> None:
         super().__init__(config, problem)
         placeholders = " ".join(["X"] * config.context_length)
         self.anchor = (
@@ -77,7 +74,7 @@ class FedPGP(Prompted):
             else problem.class_features
         )
 
-    def init(self, generator: Generators) -> State:
+    def init(self, generator: fl.Generators) -> fl.State:
         """Draw all parts from N(0, 0.02), U and V for each client.
 
         Shape: context (M, m), u (clients, M, r), v (clients, r, m).
@@ -90,30 +87,30 @@ class FedPGP(Prompted):
             return drawn.to(backbone.device, backbone.dtype)
 
         local = {name: torch.stack([draw(name, client) for client in self.problem.clients]) for name in sizes}
-        return State(shared={"context": self._draw(generator("fedpgp", "context"))}, local=local)
+        return fl.State(shared={"context": self._draw(generator("fedpgp", "context"))}, local=local)
 
-    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+    def train_step(self, params: fl.Params, const: fl.Params, batch: fl.Batch) -> fl.Step:
         """Return CE(sigma + U V) + mu L_con, L_con = -log e^(a/T) / (e^(a/T) + e^(b/T)) over the classes.
 
         a is the cosine of the shared context's class feature with the anchor's, b with the client's.
         """
         shared, personal = F.normalize(self._text(torch.cat(self._contexts(params))), dim=-1).chunk(2)
-        logits = cosine_logits(batch.x, personal, self.problem.backbone.logit_scale)
-        fit = cross_entropy(logits, batch.labels, batch.mask)
+        logits = fl.cosine_logits(batch.x, personal, self.problem.backbone.logit_scale)
+        fit = fl.cross_entropy(logits, batch.labels, batch.mask)
         near, away = (shared * self.anchor).sum(-1), (shared * personal).sum(-1)
         contrast = F.softplus((away - near) / self.config.temperature).mean(1)
         loss = fit + self.config.contrastive_weight * contrast
         terms = {"cross_entropy": fit, "contrastive": contrast}
-        return Step({("context", "u", "v"): loss}, terms=terms)
+        return fl.Step({("context", "u", "v"): loss}, terms=terms)
 
-    def head(self, params: Params, data: LocalData | None) -> Params:
+    def head(self, params: fl.Params, data: fl.LocalData | None) -> fl.Params:
         return {"text": self._text(self._contexts(params)[-1])}
 
-    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
+    def prompts(self, params: fl.Params, clients: Tensor | None) -> fl.Values:
         """Return sigma, and of a client sigma + U V. Shape: (models, M, m) each."""
         return dict(zip(("context", "personal"), self._contexts(params), strict=False))
 
-    def _contexts(self, params: Params) -> tuple[Tensor, ...]:
+    def _contexts(self, params: fl.Params) -> tuple[Tensor, ...]:
         """Return sigma and, of a client, sigma + U V. Shape: (models, M, m) each."""
         context = params["context"]
         return (context, context + params["u"] @ params["v"]) if "u" in params else (context,)

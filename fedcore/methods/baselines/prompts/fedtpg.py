@@ -13,14 +13,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
+from fedcore import methods as fl
 from fedcore.base.lazy import Generator, Tensor, torch
 from fedcore.base.lazy import functional as F
 from fedcore.clip.prompts import class_features
-from fedcore.methods import About, LocalData, Problem, method
-from fedcore.methods import hyperparameters as hp
-from fedcore.methods.base import Generators, Params, Ragged, State
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
-from fedcore.methods.tensors import draw_linear, linear
 
 HEADS = 4
 LAYERS = ("q", "k", "v", "out", "up", "down")
@@ -30,28 +27,28 @@ ATTENTION = tuple(f"{layer}_{part}" for layer in (*NORMS, *LAYERS) for part in "
 
 
 class FedTPGConfig(PromptedConfig):
-    context_length: hp.PromptLength = hp.hyper(
+    context_length: fl.PromptLength = fl.hyper(
         4, "Context vectors that the network makes for the class names, tokens (M; paper: 4)"
     )
-    attention_init: Literal["xavier", "linear"] = hp.hyper(
+    attention_init: Literal["xavier", "linear"] = fl.hyper(
         "xavier",
         "First values of the attention's layers: xavier, as torch's MultiheadAttention (authors' code), or "
         "linear, as torch's Linear",
         title="first values of the attention",
         words={"xavier": "Xavier, biases 0", "linear": "as linear layers"},
     )
-    lr: hp.LearningRate = hp.hyper(3e-3, "Learning rate of local SGD (paper: 0.003, falling as a cosine)")
-    schedule: hp.RateSchedule = hp.hyper(
+    lr: fl.LearningRate = fl.hyper(3e-3, "Learning rate of local SGD (paper: 0.003, falling as a cosine)")
+    schedule: fl.RateSchedule = fl.hyper(
         "cosine", "Learning rate over the rounds: constant, or half a cosine (paper)"
     )
-    weight_decay: hp.WeightDecay = hp.hyper(1e-5, "Weight decay of local SGD (paper: 1e-5)")
-    batch_size: hp.BatchSize = hp.hyper(200, "Samples in a local batch (paper: 200)")
-    weighting: hp.Weighting = hp.hyper(
+    weight_decay: fl.WeightDecay = fl.hyper(1e-5, "Weight decay of local SGD (paper: 1e-5)")
+    batch_size: fl.BatchSize = fl.hyper(200, "Samples in a local batch (paper: 200)")
+    weighting: fl.Weighting = fl.hyper(
         "uniform", "Server mean over clients: plain (paper), or weighted by sample counts"
     )
 
 
-def draw_attention(m: int, d: int, generator: Callable[[str], Generator], xavier: bool = True) -> Params:
+def draw_attention(m: int, d: int, generator: Callable[[str], Generator], xavier: bool = True) -> fl.Params:
     """Return layers as torch draws them, and norms that change nothing.
 
     torch's MultiheadAttention has q, k and v in one matrix, of 3 m rows, where their widths are equal.
@@ -61,12 +58,12 @@ def draw_attention(m: int, d: int, generator: Callable[[str], Generator], xavier
 
     Shape: weights (out, in), biases (out,).
     """
-    values: Params = {}
+    values: fl.Params = {}
     for norm, width in zip(NORMS, (m, d, m), strict=True):
         values |= {f"{norm}_w": torch.ones(width), f"{norm}_b": torch.zeros(width)}
     sizes = {"q": (m, m), "k": (m, d), "v": (m, d), "out": (m, m), "up": (8 * m, m), "down": (m, 4 * m)}
     for layer, (rows, columns) in sizes.items():
-        weight, bias = draw_linear(rows, columns, generator(layer))
+        weight, bias = fl.draw_linear(rows, columns, generator(layer))
         if xavier and layer in ("q", "k", "v", "out"):
             bias = torch.zeros_like(bias)
             if layer != "out":
@@ -75,14 +72,14 @@ def draw_attention(m: int, d: int, generator: Callable[[str], Generator], xavier
     return values
 
 
-def attend(params: Params, queries: Tensor, names: Tensor, values: Tensor | None = None) -> Tensor:
+def attend(params: fl.Params, queries: Tensor, names: Tensor, values: Tensor | None = None) -> Tensor:
     """Return P = a + FF(a). Args: values: what is mixed; default: LN(names).
 
     Shape: queries (models, M, m), names and values (models, t, d) -> (models, M, m).
     """
 
     def layer(name: str, x: Tensor) -> Tensor:
-        return linear(x, params[f"{name}_w"], params[f"{name}_b"])
+        return fl.linear(x, params[f"{name}_w"], params[f"{name}_b"])
 
     def norm(name: str, x: Tensor) -> Tensor:
         scaled = F.layer_norm(x, x.shape[-1:]) * params[f"{name}_w"][:, None]
@@ -96,12 +93,12 @@ def attend(params: Params, queries: Tensor, names: Tensor, values: Tensor | None
     return a + layer("down", plain * F.gelu(gate))
 
 
-@method
+@fl.method
 class FedTPG(Prompted):
     """[SOS] P class name . [EOT] with a context P that a shared network makes from all class names."""
 
     name = "fedtpg"
-    about = About(
+    about = fl.About(
         source="Qiu et al., Federated Text-driven Prompt Generation for Vision-Language Models, ICLR 2024",
         summary="CLIP stays frozen; a small network makes the context that stands before every class name. "
         "It reads the text features of all class names at once, by attention from a few learned queries, so "
@@ -114,25 +111,25 @@ class FedTPG(Prompted):
     Config = FedTPGConfig
     shared: tuple[str, ...] = ("queries", *ATTENTION)
 
-    def __init__(self, config: FedTPGConfig, problem: Problem) -> None:
+    def __init__(self, config: FedTPGConfig, problem: fl.Problem) -> None:
         super().__init__(config, problem)
         self.names = class_features(problem.backbone, problem.classes, "{}").to(problem.backbone.dtype)
 
-    def init(self, generator: Generators) -> State:
+    def init(self, generator: fl.Generators) -> fl.State:
         """Return queries from N(0, 0.02), and the attention's parts. Shape: queries (M, m)."""
         spec, xavier = self.problem.backbone.spec, self.config.attention_init == "xavier"
         queries = {"queries": self._draw(generator("fedtpg", "queries"))}
         parts = draw_attention(spec.token_width, spec.embed_dim, partial(generator, "fedtpg"), xavier)
-        return State(shared=self.place(queries | parts))
+        return fl.State(shared=self.place(queries | parts))
 
-    def head(self, params: Params, data: LocalData | None) -> Params:
+    def head(self, params: fl.Params, data: fl.LocalData | None) -> fl.Params:
         return {"text": self._text(self._context(params))}
 
-    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
+    def prompts(self, params: fl.Params, clients: Tensor | None) -> fl.Values:
         """Return the context for these class names. Shape: (models, M, m)."""
         return {"context": self._context(params)}
 
-    def _context(self, params: Params) -> Tensor:
+    def _context(self, params: fl.Params) -> Tensor:
         """Return P = a + FF(a). Shape: -> (models, M, m)."""
         queries = params["queries"]
         return attend(params, queries, self.names.expand(len(queries), -1, -1))

@@ -15,14 +15,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
+from fedcore import methods as fl
 from fedcore.base.errors import FedLensError
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
-from fedcore.methods import About, LocalData, Problem, method
-from fedcore.methods import hyperparameters as hp
-from fedcore.methods.base import Batch, Generators, Models, Params, Ragged, RunContext, State, Step, Uploads
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
-from fedcore.methods.tensors import cross_entropy, draw_linear, in_pieces, linear
 
 HEADS, SHARPNESS = 8, 10.0
 """Heads of the attention, and the factor of its scores in the place of 1/sqrt(width)."""
@@ -37,37 +34,37 @@ that have been sent."""
 
 
 class PFedMoAPConfig(PromptedConfig):
-    lr: hp.LearningRate = hp.hyper(2e-3, "Learning rate of a client's prompt (authors' code: 0.002)")
-    schedule: hp.RateSchedule = hp.hyper("cosine", hp.HALF_COSINE)
-    local_epochs: hp.Epochs = hp.hyper(5, "Passes over a client's data in one round (authors' code: 5)")
-    experts: int = hp.hyper(
+    lr: fl.LearningRate = fl.hyper(2e-3, "Learning rate of a client's prompt (authors' code: 0.002)")
+    schedule: fl.RateSchedule = fl.hyper("cosine", fl.HALF_COSINE)
+    local_epochs: fl.Epochs = fl.hyper(5, "Passes over a client's data in one round (authors' code: 5)")
+    experts: int = fl.hyper(
         10, "Prompts that a client mixes, its own one included (E; paper: 10)", title="experts", ge=1, le=100
     )
-    selection: Literal["nearest", "random", "one_order"] = hp.hyper(
+    selection: Literal["nearest", "random", "one_order"] = fl.hyper(
         "nearest",
         "Prompts of others that a client gets: nearest to its own one (paper), drawn at random for each "
         "client and round, or the first in one order of the clients, drawn once (authors' code)",
         title="choice of experts",
     )
-    local_weight: float = hp.hyper(
+    local_weight: float = fl.hyper(
         0.5,
         "Weight lambda of the scores of the client's own prompt (paper: 0.5)",
         ge=0,
         le=100,
-        search=hp.SearchRange(low=0.1, high=0.9),
+        search=fl.SearchRange(low=0.1, high=0.9),
     )
-    gate_width: int = hp.hyper(
+    gate_width: int = fl.hyper(
         128, "Width a of the attention; at most the width of CLIP's embedding (paper: 128)", ge=8, le=4096
     )
-    gate_lr: hp.LearningRate = hp.hyper(0.01, "Learning rate of the attention (authors' code: 0.01)")
+    gate_lr: fl.LearningRate = fl.hyper(0.01, "Learning rate of the attention (authors' code: 0.01)")
 
 
-@method
+@fl.method
 class PFedMoAP(Prompted):
     """lambda s h . t(P_i) + s pool(h) . MHA(pool(h), own and other clients' class features)."""
 
     name = "pfedmoap"
-    about = About(
+    about = fl.About(
         source="Luo et al., Mixture of Experts Made Personalized: Federated Prompt Learning for "
         "Vision-Language Models, ICLR 2025",
         summary="CLIP stays frozen and every client learns a prompt. "
@@ -84,14 +81,14 @@ class PFedMoAP(Prompted):
     shared = ("context",)
     client_rows = ("prompts",)
 
-    def __init__(self, config: PFedMoAPConfig, problem: Problem) -> None:
+    def __init__(self, config: PFedMoAPConfig, problem: fl.Problem) -> None:
         super().__init__(config, problem)
         width = problem.backbone.spec.embed_dim
         self.width = min(config.gate_width, width)
         self.stride = width // self.width
 
     @classmethod
-    def check(cls, config: PFedMoAPConfig, context: RunContext) -> None:
+    def check(cls, config: PFedMoAPConfig, context: fl.RunContext) -> None:
         super().check(config, context)
         width = min(config.gate_width, context.spec.embed_dim)
         if width % HEADS:
@@ -108,7 +105,7 @@ class PFedMoAP(Prompted):
             "its client's images are"
         )
 
-    def init(self, generator: Generators) -> State:
+    def init(self, generator: fl.Generators) -> fl.State:
         """Draw PromptFL's first prompt for all clients, and one attention that each of them copies.
 
         personal: the clients whose prompts the server sends to a client, -1 if it gets none: the prompts
@@ -119,25 +116,25 @@ class PFedMoAP(Prompted):
         gated (clients,) int64, gate_*_w (clients, a, a), gate_*_b (clients, a).
         """
         context, clients = self._draw(generator("promptfl", "context")), len(self.problem.clients)
-        gate: Params = {}
+        gate: fl.Params = {}
         for layer in LAYERS:
-            weight, bias = draw_linear(self.width, self.width, generator("pfedmoap", layer))
+            weight, bias = fl.draw_linear(self.width, self.width, generator("pfedmoap", layer))
             gate |= {f"gate_{layer}_w": weight, f"gate_{layer}_b": bias}
         none = torch.zeros(clients, dtype=torch.int64, device=context.device)
-        return State(
+        return fl.State(
             shared={"context": context},
             personal={"chosen": none[:, None][:, :0]},
             local=self.repeat(self.place(gate)),
             server={**self.repeat({"prompts": context}), "gated": none},
         )
 
-    def sends(self, state: State, clients: Tensor) -> Params:
+    def sends(self, state: fl.State, clients: Tensor) -> fl.Params:
         """Return the mean prompt, and the experts of each participant, zeros if it gets none."""
         sent = super().sends(replace(state, personal={}), clients)
         return {**sent, "experts": self._experts(state, clients)}
 
     @staticmethod
-    def _experts(state: State, clients: Tensor) -> Tensor:
+    def _experts(state: fl.State, clients: Tensor) -> Tensor:
         """Return the prompts of others that were chosen for some clients. Shape: -> (some, n, M, m)."""
         prompts = state.server["prompts"]
         chosen = state.personal["chosen"][clients.to(prompts.device)]
@@ -145,7 +142,7 @@ class PFedMoAP(Prompted):
         experts[chosen < 0] = 0
         return experts
 
-    def round_constants(self, params: Params, data: LocalData) -> Params:
+    def round_constants(self, params: fl.Params, data: fl.LocalData) -> fl.Params:
         """Return the class features of the experts, and who has some if not all have.
 
         Shape: experts (clients, n, classes, a), present and some (clients,).
@@ -153,18 +150,18 @@ class PFedMoAP(Prompted):
         const = self._encoded(params["experts"])
         return const if const["present"].all() else {**const, "some": const["present"]}
 
-    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+    def train_step(self, params: fl.Params, const: fl.Params, batch: fl.Batch) -> fl.Step:
         head = {**const, "text": F.normalize(self._text(params["context"]), dim=-1)}
-        loss = cross_entropy(self.logits(params, head, batch.x), batch.labels, batch.mask)
+        loss = fl.cross_entropy(self.logits(params, head, batch.x), batch.labels, batch.mask)
         if const["experts"].shape[1]:
-            return Step({("context", *GATE): loss}, only={GATE: const["some"]} if "some" in const else {})
-        return Step({("context",): loss}, moved={name: params[name].detach() for name in GATE})
+            return fl.Step({("context", *GATE): loss}, only={GATE: const["some"]} if "some" in const else {})
+        return fl.Step({("context",): loss}, moved={name: params[name].detach() for name in GATE})
 
     def lr_factors(self) -> dict[str, float]:
         """Return the learning rate of the attention as a multiple of the prompt's."""
         return dict.fromkeys(GATE, self.config.gate_lr / self.config.lr) if self.config.lr else {}
 
-    def aggregate(self, state: State, uploads: Uploads, generator: Generators) -> State:
+    def aggregate(self, state: fl.State, uploads: fl.Uploads, generator: fl.Generators) -> fl.State:
         """Average the prompts, keep each, and choose experts for the clients that have taken part.
 
         Returns the participants' rows of the prompts (``client_rows``).
@@ -187,7 +184,7 @@ class PFedMoAP(Prompted):
             server={"prompts": uploaded, "gated": gated},
         )
 
-    def _choose(self, prompts: Tensor, taken: Tensor, count: int, generator: Generators) -> Tensor:
+    def _choose(self, prompts: Tensor, taken: Tensor, count: int, generator: fl.Generators) -> Tensor:
         """Return the clients whose prompts are the experts of each client that has taken part.
 
         Shape: prompts (senders, M, m), taken (senders,) -> (senders, count).
@@ -208,7 +205,7 @@ class PFedMoAP(Prompted):
             chosen[rows] = apart.topk(count, largest=False).indices
         return compared[chosen[place]]
 
-    def _drawn(self, compared: Tensor, generator: Generators) -> Iterator[tuple[Tensor, Tensor]]:
+    def _drawn(self, compared: Tensor, generator: fl.Generators) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield random numbers in the place of distances, see ``_distances``; for one order, equal rows.
 
         They are drawn in the order of the names, so that the order of the clients does not matter.
@@ -225,13 +222,13 @@ class PFedMoAP(Prompted):
             if client in place:
                 yield torch.tensor([place[client]]), drawn[rank][None]
 
-    def downloads(self, state: State, clients: Tensor, received: Params) -> dict[str, Tensor | Ragged]:
+    def downloads(self, state: fl.State, clients: Tensor, received: fl.Params) -> fl.Values:
         """Return the mean prompt, and the experts of the clients that get some."""
         experts = received["experts"]
         got = _present(experts) * experts.shape[1]
-        return {"context": received["context"], "experts": Ragged(experts, got)}
+        return {"context": received["context"], "experts": fl.Ragged(experts, got)}
 
-    def models(self, state: State) -> Models:
+    def models(self, state: fl.State) -> fl.Models:
         """Return each client's last prompt with the experts of its next round; there is no global model.
 
         A client that never took part has the mean prompt. One that has had no experts has an untrained
@@ -239,7 +236,7 @@ class PFedMoAP(Prompted):
         """
         trained, mean = state.rounds_trained, state.shared["context"]
 
-        def made(clients: Tensor) -> Params:
+        def made(clients: Tensor) -> fl.Params:
             experts, some = self._experts(state, clients), clients.to(mean.device)
             gated = state.server["gated"][some].to(experts)[:, None, None, None]
             if trained is None:
@@ -249,9 +246,9 @@ class PFedMoAP(Prompted):
                 context = torch.where(took_part, state.server["prompts"][some], mean)
             return {"context": context, "experts": experts * gated}
 
-        return Models(None, state.local, made)
+        return fl.Models(None, state.local, made)
 
-    def head(self, params: Params, data: LocalData | None) -> Params:
+    def head(self, params: fl.Params, data: fl.LocalData | None) -> fl.Params:
         """Return class features of the own prompt and, pooled, of the experts.
 
         Shape: text (models, classes, d), experts (models, n, classes, a), present (models,).
@@ -259,7 +256,7 @@ class PFedMoAP(Prompted):
         text = F.normalize(self._text(params["context"]), dim=-1)
         return {"text": text, **self._encoded(params["experts"])}
 
-    def _encoded(self, experts: Tensor) -> Params:
+    def _encoded(self, experts: Tensor) -> fl.Params:
         """Return pooled class features of the experts, and which clients have some.
 
         Equal prompts, which several clients have got, are encoded once.
@@ -274,14 +271,16 @@ class PFedMoAP(Prompted):
                 "present": present,
             }
         different, place = experts.flatten(0, 1).unique(dim=0, return_inverse=True)
-        text = in_pieces(lambda some: self._pool(F.normalize(self._text(some), dim=-1)), AT_ONCE, different)
+        text = fl.in_pieces(
+            lambda some: self._pool(F.normalize(self._text(some), dim=-1)), AT_ONCE, different
+        )
         return {"experts": text[place].unflatten(0, (clients, count)), "present": present}
 
     def _pool(self, x: Tensor) -> Tensor:
         """Take every (d/a)-th coordinate. Shape: (..., d) -> (..., a)."""
         return x[..., :: self.stride][..., : self.width]
 
-    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+    def logits(self, params: fl.Params, head: fl.Params, x: Tensor) -> Tensor:
         """Return the scores of the own prompt and of the mixture.
 
         Shape: x (models, samples, d) -> (models, samples, classes).
@@ -295,7 +294,7 @@ class PFedMoAP(Prompted):
         mixed = self.config.local_weight * local + scale * self._attended(params, self._pool(h), texts)
         return torch.where(head["present"][:, None, None], mixed, local)
 
-    def _attended(self, params: Params, h: Tensor, texts: Tensor) -> Tensor:
+    def _attended(self, params: fl.Params, h: Tensor, texts: Tensor) -> Tensor:
         """Return pool(h) . MHA(pool(h), texts, texts).
 
         h . W_o v = (W_o^T h) . v: every value becomes a number before the sum over the experts.
@@ -310,7 +309,7 @@ class PFedMoAP(Prompted):
             heads: Tensor = values.unflatten(-1, (HEADS, -1)).transpose(1, 2)
             return heads
 
-        q, k, v = (by_head(linear(t, *weight[n])) for n, t in (("q", h), ("k", flat), ("v", flat)))
+        q, k, v = (by_head(fl.linear(t, *weight[n])) for n, t in (("q", h), ("k", flat), ("v", flat)))
         shape = (experts, classes)
         share = (SHARPNESS * (q @ k.transpose(2, 3))).unflatten(-1, shape).softmax(-2)
         out = by_head(h @ weight["o"][0])
@@ -318,7 +317,7 @@ class PFedMoAP(Prompted):
         voted: Tensor = (share * agreed).sum((1, 3))
         return voted + h @ weight["o"][1][..., None]
 
-    def features(self, params: Params, head: Params, x: Tensor) -> None:
+    def features(self, params: fl.Params, head: fl.Params, x: Tensor) -> None:
         """Return nothing, since a score does not compare one image feature with one class feature."""
 
     def numbers_per_sample(self) -> int:

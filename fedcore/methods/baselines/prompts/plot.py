@@ -10,44 +10,42 @@ The paper trains it on one machine; here clients do, and the server averages.
 Changed from its code: every transport stops by itself, so that a prediction does not depend on its batch.
 """
 
+from fedcore import methods as fl
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
-from fedcore.methods import About, LocalData, Problem, method
-from fedcore.methods import hyperparameters as hp
-from fedcore.methods.base import Generators, Params, Ragged, State
 from fedcore.methods.baselines.prompts import PromptedConfig
 from fedcore.methods.baselines.prompts.transport import Matched, transport
 
 
 class PLOTConfig(PromptedConfig):
-    prompts: int = hp.hyper(
+    prompts: int = fl.hyper(
         4, "Number of shared prompts (N; paper: 4)", title="number of prompts", ge=1, le=64
     )
-    regularisation: float = hp.hyper(
+    regularisation: float = fl.hyper(
         0.1,
         "Entropic regularisation of the transport (authors' code: 0.1)",
         title="entropic regularisation",
         gt=0,
         le=10,
     )
-    iterations: int = hp.hyper(100, "Most sweeps of the transport (authors' code: 100)", ge=1, le=10_000)
-    tolerance: float = hp.hyper(
+    iterations: int = fl.hyper(100, "Most sweeps of the transport (authors' code: 100)", ge=1, le=10_000)
+    tolerance: float = fl.hyper(
         1e-3,
         "Relative change of a prompt's scaling below which a transport is solved (authors' code: a mean "
         "change of the regions' scalings of 1e-2 over the batch, which is about as strict)",
         ge=0,
         le=1,
     )
-    lr: hp.LearningRate = hp.hyper(2e-3, "Learning rate of local SGD (authors' code: 0.002)")
-    schedule: hp.RateSchedule = hp.hyper("cosine", hp.HALF_COSINE)
+    lr: fl.LearningRate = fl.hyper(2e-3, "Learning rate of local SGD (authors' code: 0.002)")
+    schedule: fl.RateSchedule = fl.hyper("cosine", fl.HALF_COSINE)
 
 
-@method
+@fl.method
 class PLOT(Matched):
     """s sum(T cos(region, prompted class)) over regions and shared prompts, T the transport between them."""
 
     name = "plot"
-    about = About(
+    about = fl.About(
         source="Chen et al., PLOT: Prompt Learning with Optimal Transport for Vision-Language Models, "
         "ICLR 2023",
         summary="CLIP stays frozen; several contexts before the class names are learned, so that a class has "
@@ -63,24 +61,24 @@ class PLOT(Matched):
     Config = PLOTConfig
     shared = ("context",)
 
-    def __init__(self, config: PLOTConfig, problem: Problem) -> None:
+    def __init__(self, config: PLOTConfig, problem: fl.Problem) -> None:
         solver = config.regularisation, config.iterations, config.tolerance
         super().__init__(
             config, problem, config.prompts, lambda cost: transport(cost, 1.0, *solver, at_most=False)
         )
 
-    def init(self, generator: Generators) -> State:
+    def init(self, generator: fl.Generators) -> fl.State:
         """Draw all contexts from N(0, 0.02), the first as PromptFL's. Shape: context (N, M, m)."""
         first = self._draw(generator("promptfl", "context"))
         others = [self._draw(generator("plot", "context", n)) for n in range(1, self.config.prompts)]
-        return State(shared={"context": torch.stack([first, *others])})
+        return fl.State(shared={"context": torch.stack([first, *others])})
 
-    def head(self, params: Params, data: LocalData | None) -> Params:
+    def head(self, params: fl.Params, data: fl.LocalData | None) -> fl.Params:
         """Return normalised class features of each prompt. Shape: prompts (models, N, classes, d)."""
         contexts = params["context"]
         texts = F.normalize(self._text(contexts.flatten(0, 1)), dim=-1)
         return {"prompts": texts.unflatten(0, contexts.shape[:2])}
 
-    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
+    def prompts(self, params: fl.Params, clients: Tensor | None) -> fl.Values:
         """Return the contexts. Shape: (models, M, m) each."""
         return {f"context {n + 1}": context for n, context in enumerate(params["context"].unbind(1))}

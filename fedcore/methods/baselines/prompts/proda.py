@@ -16,18 +16,15 @@ from typing import Self
 
 from pydantic import model_validator
 
+from fedcore import methods as fl
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
 from fedcore.clip.prompts import class_suffix, encode_around, encode_context, name_tokens
-from fedcore.methods import About, DiagnosticChart, LocalData, Problem, method
-from fedcore.methods import hyperparameters as hp
-from fedcore.methods.base import Batch, Generators, Params, Ragged, RunContext, State, Step
 from fedcore.methods.baselines.prompts import HELD_PER_TOKEN, Prompted, PromptedConfig, most_steps
-from fedcore.methods.tensors import cross_entropy, in_pieces, piece_size
 
 
 class ProDAConfig(PromptedConfig):
-    prompts: int = hp.hyper(
+    prompts: int = fl.hyper(
         32,
         "Number of shared prompts (N; paper: 32); in a quarter, rounded down, the class name stands first, "
         "in as many in the middle, otherwise last",
@@ -35,13 +32,13 @@ class ProDAConfig(PromptedConfig):
         ge=1,
         le=128,
     )
-    prompt_batch: int = hp.hyper(
+    prompt_batch: int = fl.hyper(
         4, "Prompts of a training step (B; paper: 4)", title="prompts of a step", ge=1, le=128
     )
-    diversity_weight: hp.LossWeight = hp.hyper(
-        0.1, "lambda: weight of the cosines between the prompts (0.1; FLiP: 1)", search=hp.TENFOLD
+    diversity_weight: fl.LossWeight = fl.hyper(
+        0.1, "lambda: weight of the cosines between the prompts (0.1; FLiP: 1)", search=fl.TENFOLD
     )
-    lr: hp.LearningRate = hp.hyper(2e-3, "Learning rate of local SGD (as CoOp's)")
+    lr: fl.LearningRate = fl.hyper(2e-3, "Learning rate of local SGD (as CoOp's)")
 
     @model_validator(mode="after")
     def _whole_batches(self) -> Self:
@@ -80,12 +77,12 @@ def upper_bound(u: Tensor, texts: Tensor, labels: Tensor, scale: float) -> Tenso
     return scale * (u @ mean.mT) + scale**2 / 2 * spread
 
 
-@method
+@fl.method
 class ProDA(Prompted):
     """s h/|h| . mean_n t(P_n) of many shared prompts, trained with the covariance of their class features."""
 
     name = "proda"
-    about = About(
+    about = fl.About(
         source="Lu et al., Prompt Distribution Learning, CVPR 2022",
         summary="CLIP stays frozen; many contexts are learned, with the class name behind them, in their "
         "middle or before them. "
@@ -94,7 +91,7 @@ class ProDA(Prompted):
         "Predictions use the mean feature of each class over all prompts. "
         "The server averages the prompts.",
         charts=(
-            DiagnosticChart(
+            fl.DiagnosticChart(
                 "ProDA's loss terms",
                 {"cross_entropy": "cross-entropy", "likeness": "cosine between prompts"},
                 better="lower",
@@ -107,18 +104,18 @@ class ProDA(Prompted):
     shared = ("context",)
 
     @classmethod
-    def plan_warnings(cls, config: ProDAConfig, context: RunContext) -> list[str]:
+    def plan_warnings(cls, config: ProDAConfig, context: fl.RunContext) -> list[str]:
         """Warn about its cost, and about the paper's learning rate on the miniature CLIP."""
         cost = "a round takes about twelve times as long as PromptFL's: it encodes many prompts of each class"
         return [cost, *super().plan_warnings(config, context)]
 
-    def __init__(self, config: ProDAConfig, problem: Problem) -> None:
+    def __init__(self, config: ProDAConfig, problem: fl.Problem) -> None:
         """Prepare the class names, their lengths, and the ending of a prompt without a name."""
         super().__init__(config, problem)
         self.names = name_tokens(problem.backbone, problem.classes)
         self.nameless = class_suffix(problem.backbone, ("",))
 
-    def init(self, generator: Generators) -> State:
+    def init(self, generator: fl.Generators) -> fl.State:
         """Draw all contexts from N(0, 0.02), the last as PromptFL's, and count no step of any client.
 
         Shape: context (N, M, m), steps (clients,) int64.
@@ -126,9 +123,9 @@ class ProDA(Prompted):
         others = [self._draw(generator("proda", "context", n)) for n in range(self.config.prompts - 1)]
         last = self._draw(generator("promptfl", "context"))
         steps = torch.zeros(len(self.problem.clients), dtype=torch.int64, device=self.problem.device)
-        return State(shared={"context": torch.stack([*others, last])}, local={"steps": steps})
+        return fl.State(shared={"context": torch.stack([*others, last])}, local={"steps": steps})
 
-    def round_constants(self, params: Params, data: LocalData) -> Params:
+    def round_constants(self, params: fl.Params, data: fl.LocalData) -> fl.Params:
         """Return the prompts of each step of the round: all prompts once, in a new order, then again.
 
         Shape: chosen (clients, steps, B), begun (clients,).
@@ -149,20 +146,20 @@ class ProDA(Prompted):
             drawn.append(torch.cat(orders))
         return {"chosen": torch.stack(drawn).to(begun.device), "begun": begun}
 
-    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+    def train_step(self, params: fl.Params, const: fl.Params, batch: fl.Batch) -> fl.Step:
         """Move the prompts of this step by their scores, and all prompts apart."""
         contexts, steps = params["context"], params["steps"]
         rows = torch.arange(len(contexts), device=contexts.device)
         chosen = const["chosen"][rows, steps - const["begun"]]
         u, scale = F.normalize(batch.x, dim=-1), self.problem.backbone.logit_scale
         scores = upper_bound(u, self._texts(contexts[rows[:, None], chosen]), batch.labels, scale)
-        fit = cross_entropy(scores, batch.labels, batch.mask)
+        fit = fl.cross_entropy(scores, batch.labels, batch.mask)
         moved, terms = {"steps": steps + 1}, {"cross_entropy": fit}
         if self.config.prompts == 1:
-            return Step({("context",): fit}, moved=moved, terms=terms)
+            return fl.Step({("context",): fit}, moved=moved, terms=terms)
         likeness = self._likeness(contexts)
         loss = fit + self.config.diversity_weight * likeness
-        return Step({("context",): loss}, moved=moved, terms=terms | {"likeness": likeness})
+        return fl.Step({("context",): loss}, moved=moved, terms=terms | {"likeness": likeness})
 
     def _texts(self, contexts: Tensor) -> Tensor:
         """Return normalised class features of prompts whose ``places`` are those of their number.
@@ -188,18 +185,18 @@ class ProDA(Prompted):
         mean: Tensor = ((unit @ unit.mT).abs() * others).sum((1, 2)) / (n * (n - 1))
         return mean
 
-    def head(self, params: Params, data: LocalData | None) -> Params:
+    def head(self, params: fl.Params, data: fl.LocalData | None) -> fl.Params:
         """Return mu, the mean class features, not normalised again. Shape: text (models, classes, d)."""
         contexts = params["context"]
         tokens = contexts.shape[2] + self.suffix.longest[1]
         numbers = HELD_PER_TOKEN * tokens * contexts.shape[3] * len(self.problem.classes)
-        size = piece_size(numbers * contexts.element_size() * contexts.shape[1], contexts.device)
-        return {"text": in_pieces(lambda some: self._texts(some).mean(1), size, contexts)}
+        size = fl.piece_size(numbers * contexts.element_size() * contexts.shape[1], contexts.device)
+        return {"text": fl.in_pieces(lambda some: self._texts(some).mean(1), size, contexts)}
 
-    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+    def logits(self, params: fl.Params, head: fl.Params, x: Tensor) -> Tensor:
         """Return s h/|h| . mu."""
         return self.problem.backbone.logit_scale * (F.normalize(x, dim=-1) @ head["text"].mT)
 
-    def prompts(self, params: Params, clients: Tensor | None) -> dict[str, Tensor | Ragged]:
+    def prompts(self, params: fl.Params, clients: Tensor | None) -> fl.Values:
         """Return the contexts. Shape: (models, M, m) each."""
         return {f"context {n + 1}": context for n, context in enumerate(params["context"].unbind(1))}

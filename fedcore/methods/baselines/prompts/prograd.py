@@ -11,29 +11,26 @@
 The paper trains it on one machine; here clients do, and the server averages.
 """
 
+from fedcore import methods as fl
 from fedcore.base.lazy import Tensor
 from fedcore.base.lazy import functional as F
-from fedcore.methods import About, DiagnosticChart, method
-from fedcore.methods import hyperparameters as hp
-from fedcore.methods.base import Batch, Generators, Params, State, Step
 from fedcore.methods.baselines.prompts import Prompted, WordedConfig
-from fedcore.methods.tensors import cosine_logits, cross_entropy, masked_mean
 
 
 class ProGradConfig(WordedConfig):
-    conflict_weight: hp.LossWeight = hp.hyper(
+    conflict_weight: fl.LossWeight = fl.hyper(
         1.0,
         "lambda: how much of the part of the gradient that contradicts zero-shot CLIP is removed (authors' "
         "code: 1, all of it)",
         title="removed share of the conflict",
-        search=hp.SearchRange(low=0.1, high=1),
+        search=fl.SearchRange(low=0.1, high=1),
     )
-    temperature: float = hp.hyper(
+    temperature: float = fl.hyper(
         1.0, "T: temperature of the predictions that are compared (authors' code: 1)", gt=0, le=100
     )
-    lr: hp.LearningRate = hp.hyper(2e-3, "Learning rate of local SGD (authors' code: 0.002)")
-    schedule: hp.RateSchedule = hp.hyper("cosine", hp.HALF_COSINE)
-    batch_size: hp.BatchSize = hp.hyper(32, "Samples in a local batch (authors' code: 32)")
+    lr: fl.LearningRate = fl.hyper(2e-3, "Learning rate of local SGD (authors' code: 0.002)")
+    schedule: fl.RateSchedule = fl.hyper("cosine", fl.HALF_COSINE)
+    batch_size: fl.BatchSize = fl.hyper(32, "Samples in a local batch (authors' code: 32)")
 
 
 NO_GUIDE = 1e-4
@@ -52,12 +49,12 @@ def without_conflict(gradient: Tensor, guide: Tensor, weight: float) -> Tensor:
     return (flat - weight * against * unit).view_as(gradient)
 
 
-@method
+@fl.method
 class ProGrad(Prompted):
     """PromptFL whose steps do not contradict zero-shot CLIP on the same images."""
 
     name = "prograd"
-    about = About(
+    about = fl.About(
         source="Zhu et al., Prompt-aligned Gradient for Prompt Tuning, ICCV 2023",
         summary="CLIP stays frozen; a short sequence of word vectors before every class name is learned, "
         "as in PromptFL. "
@@ -67,7 +64,7 @@ class ProGrad(Prompted):
         "The prompt then forgets less of what CLIP knows. "
         "The server averages the clients' vectors, and only they travel.",
         charts=(
-            DiagnosticChart(
+            fl.DiagnosticChart(
                 "ProGrad's two losses",
                 {"cross_entropy": "cross-entropy", "to_zero_shot": "to zero-shot CLIP's predictions"},
                 better="lower",
@@ -78,22 +75,22 @@ class ProGrad(Prompted):
     Config = ProGradConfig
     shared = ("context",)
 
-    def init(self, generator: Generators) -> State:
+    def init(self, generator: fl.Generators) -> fl.State:
         """Return one context for all clients, drawn as PromptFL's if at all. Shape: context (M, m)."""
-        return State(shared={"context": self._first_context(generator("promptfl", "context"))})
+        return fl.State(shared={"context": self._first_context(generator("promptfl", "context"))})
 
-    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+    def train_step(self, params: fl.Params, const: fl.Params, batch: fl.Batch) -> fl.Step:
         scale, t = self.problem.backbone.logit_scale, self.config.temperature
-        logits = cosine_logits(batch.x, self._text(params["context"]), scale)
-        fit = cross_entropy(logits, batch.labels, batch.mask)
-        zero_shot = cosine_logits(batch.x, self.problem.class_features[None], scale)
+        logits = fl.cosine_logits(batch.x, self._text(params["context"]), scale)
+        fit = fl.cross_entropy(logits, batch.labels, batch.mask)
+        zero_shot = fl.cosine_logits(batch.x, self.problem.class_features[None], scale)
         surprise = -((zero_shot / t).softmax(-1) * (logits / t).log_softmax(-1)).sum(-1)
-        general = t**2 * masked_mean(surprise, batch.mask)
+        general = t**2 * fl.masked_mean(surprise, batch.mask)
         moved = ("context",)
         terms = {"cross_entropy": fit, "to_zero_shot": general}
-        return Step({moved: fit}, guides={moved: general}, combine=self._aligned, terms=terms)
+        return fl.Step({moved: fit}, guides={moved: general}, combine=self._aligned, terms=terms)
 
-    def _aligned(self, gradients: Params, guides: Params) -> Params:
+    def _aligned(self, gradients: fl.Params, guides: fl.Params) -> fl.Params:
         """Remove the conflict from the gradient of each parameter."""
         weight = self.config.conflict_weight
         return {name: without_conflict(g, guides[name], weight) for name, g in gradients.items()}

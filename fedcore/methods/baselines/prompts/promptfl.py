@@ -9,42 +9,40 @@ Changed from its code: images are encoded once, without random crops and flips.
 
 from typing import Literal
 
+from fedcore import methods as fl
 from fedcore.clip.prompts import draw_context, encode_class_context
-from fedcore.methods import About, LocalData, Problem, method
-from fedcore.methods import hyperparameters as hp
-from fedcore.methods.base import Generators, Params, State
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
 
 
 class PromptFLConfig(PromptedConfig):
-    context_length: hp.PromptLength = hp.hyper(
+    context_length: fl.PromptLength = fl.hyper(
         16, "Learned context vectors before the class name, tokens (M; paper: 16, also 4)"
     )
-    class_specific: bool = hp.hyper(
+    class_specific: bool = fl.hyper(
         False,
         "Learn a context for each class (CSC, as FedDEAP's PromptFL) instead of one for all",
         title="a context for each class",
     )
-    suffix: Literal["name", "sentence"] = hp.hyper(
+    suffix: Literal["name", "sentence"] = fl.hyper(
         "name",
         "Text after the context: name, the class name (paper), or sentence, 'a photo of a "
         "{class}.' (FedDEAP's PromptFL)",
         title="text after the context",
         words={"name": "the class name", "sentence": "a photo of a {class}"},
     )
-    lr: hp.LearningRate = hp.hyper(1e-3, "Learning rate of local SGD (paper: 0.001; CoOp: 0.002)")
+    lr: fl.LearningRate = fl.hyper(1e-3, "Learning rate of local SGD (paper: 0.001; CoOp: 0.002)")
 
 
 SUFFIXES = {"name": "{}.", "sentence": "a photo of a {}."}
 """The words after the context, by the field ``suffix``."""
 
 
-@method
+@fl.method
 class PromptFL(Prompted):
     """[SOS] context class name . [EOT] with a context that all clients learn, for all classes or for each."""
 
     name = "promptfl"
-    about = About(
+    about = fl.About(
         source="Guo et al., PromptFL: Let Federated Participants Cooperatively Learn Prompts Instead of "
         "Models, 2022",
         summary="CLIP stays frozen; a short sequence of word vectors before every class name is learned. "
@@ -58,7 +56,7 @@ class PromptFL(Prompted):
     Config = PromptFLConfig
     shared: tuple[str, ...] = ("context",)
 
-    def __init__(self, config: PromptFLConfig, problem: Problem) -> None:
+    def __init__(self, config: PromptFLConfig, problem: fl.Problem) -> None:
         super().__init__(config, problem)
         if config.class_specific:
             self.class_axes = {"context": -3}
@@ -71,16 +69,16 @@ class PromptFL(Prompted):
     def _pattern(cls, config: PromptFLConfig) -> str:
         return SUFFIXES[config.suffix]
 
-    def init(self, generator: Generators) -> State:
+    def init(self, generator: fl.Generators) -> fl.State:
         """Return one context for all clients. Shape: context (M, m), or (classes, M, m)."""
         backbone, length = self.problem.backbone, self.config.context_length
         contexts = len(self.problem.classes) if self.config.class_specific else 1
         width = backbone.spec.token_width
         context = draw_context(contexts * length, width, generator("promptfl", "context"))
         context = context.view(contexts, length, width) if self.config.class_specific else context
-        return State(shared=self.place({"context": context}))
+        return fl.State(shared=self.place({"context": context}))
 
-    def head(self, params: Params, data: LocalData | None) -> Params:
+    def head(self, params: fl.Params, data: fl.LocalData | None) -> fl.Params:
         if self.config.class_specific:
             contexts = params["context"]
             return {"text": encode_class_context(self.problem.backbone, contexts, self.suffix)}

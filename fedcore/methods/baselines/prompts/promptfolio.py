@@ -8,32 +8,30 @@
 P_g is shared and P_l never leaves its client. The global model is P_g alone, theta = 0.
 """
 
+from fedcore import methods as fl
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
-from fedcore.methods import About, LocalData, method
-from fedcore.methods import hyperparameters as hp
-from fedcore.methods.base import Generators, Params, State
 from fedcore.methods.baselines.prompts import Prompted, PromptedConfig
 
 
 class PromptFolioConfig(PromptedConfig):
-    theta: float = hp.hyper(
+    theta: float = fl.hyper(
         0.4,
         "Share of a client's own prompt in its class features: 0 is PromptFL, 1 is CoOp (authors' code: 0.4)",
         title="own share",
         ge=0,
         le=1,
-        search=hp.SearchRange(low=0.1, high=0.9),
+        search=fl.SearchRange(low=0.1, high=0.9),
     )
-    lr: hp.LearningRate = hp.hyper(1e-3, "Learning rate of local SGD (as PromptFL's)")
+    lr: fl.LearningRate = fl.hyper(1e-3, "Learning rate of local SGD (as PromptFL's)")
 
 
-@method
+@fl.method
 class PromptFolio(Prompted):
     """(1 - theta) t(P_g) + theta t(P_l) with a shared prompt P_g and a prompt P_l of each client."""
 
     name = "promptfolio"
-    about = About(
+    about = fl.About(
         source="Pan et al., Federated Learning from Vision-Language Foundation Models: Theoretical Analysis "
         "and Method, NeurIPS 2024",
         summary="CLIP stays frozen. Every client learns two prompts: a shared one, which the server "
@@ -48,16 +46,16 @@ class PromptFolio(Prompted):
     backbones = "equal token widths"
     shared = ("context",)
 
-    def init(self, generator: Generators) -> State:
+    def init(self, generator: fl.Generators) -> fl.State:
         """Draw the shared prompt as PromptFL does, and a prompt for each client.
 
         Shape: context (M, m), own (clients, M, m).
         """
         drawn = [self._draw(generator("promptfolio", "own", client)) for client in self.problem.clients]
         context = self._draw(generator("promptfl", "context"))
-        return State(shared={"context": context}, local={"own": torch.stack(drawn)})
+        return fl.State(shared={"context": context}, local={"own": torch.stack(drawn)})
 
-    def head(self, params: Params, data: LocalData | None) -> Params:
+    def head(self, params: fl.Params, data: fl.LocalData | None) -> fl.Params:
         """Return the mixture of class features; the global model has the shared part alone.
 
         Shape: text (models, classes, d).
@@ -68,7 +66,7 @@ class PromptFolio(Prompted):
         local = F.normalize(self._text(params["own"]), dim=-1)
         return {"text": (1 - self.config.theta) * common + self.config.theta * local}
 
-    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+    def logits(self, params: fl.Params, head: fl.Params, x: Tensor) -> Tensor:
         """Return s h/|h| . t. Shape: x (models, samples, d) -> (models, samples, classes)."""
         scale = self.problem.backbone.logit_scale
         return scale * (F.normalize(x, dim=-1) @ head["text"].transpose(-1, -2))

@@ -16,16 +16,13 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Literal
 
+from fedcore import methods as fl
 from fedcore.base.files import ASSETS
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
 from fedcore.clip.prompts import encode_texts
 from fedcore.clip.specs import spoken
-from fedcore.methods import About, DiagnosticChart, LocalData, method
-from fedcore.methods import hyperparameters as hp
-from fedcore.methods.base import Batch, Generators, Models, Params, State, Step, Uploads
 from fedcore.methods.baselines.prompts.ivlp import IVLP, IVLPConfig
-from fedcore.methods.tensors import OncePerSample, cosine_logits, cross_entropy, masked_mean
 
 PEAK, SPREAD = 15 / 20, 1 / 20
 """Mean and standard deviation of the weights over the rounds, in runs: the paper's 15 and 1 of 20 epochs."""
@@ -35,18 +32,18 @@ TEMPLATES = ASSETS / "templates.txt"
 
 
 class PromptSRCConfig(IVLPConfig):
-    text_weight: hp.LossWeight = hp.hyper(
+    text_weight: fl.LossWeight = fl.hyper(
         25.0,
         "Weight of the distance of class features from those of 60 templates (paper: 25)",
-        search=hp.TENFOLD,
+        search=fl.TENFOLD,
     )
-    image_weight: hp.LossWeight = hp.hyper(
-        10.0, "Weight of the distance of embeddings from those without prompts (paper: 10)", search=hp.TENFOLD
+    image_weight: fl.LossWeight = fl.hyper(
+        10.0, "Weight of the distance of embeddings from those without prompts (paper: 10)", search=fl.TENFOLD
     )
-    logits_weight: hp.LossWeight = hp.hyper(
+    logits_weight: fl.LossWeight = fl.hyper(
         1.0, "Weight of the divergence from the scores without prompts (paper: 1)", title="score weight"
     )
-    gpa: Literal["none", "rounds"] = hp.hyper(
+    gpa: Literal["none", "rounds"] = fl.hyper(
         "rounds",
         "Gaussian prompt aggregation: rounds, predictions use a weighted mean of the prompts of all rounds, "
         "which is mostly of those around three quarters of the run (paper, with epochs for rounds); none, "
@@ -56,12 +53,12 @@ class PromptSRCConfig(IVLPConfig):
     )
 
 
-@method
+@fl.method
 class PromptSRC(IVLP):
     """IVLP held near CLIP's own features, whose prompts are averaged over the rounds for inference."""
 
     name = "promptsrc"
-    about = About(
+    about = fl.About(
         source="Khattak et al., Self-regulating Prompts: Foundational Model Adaptation without Forgetting, "
         "ICCV 2023",
         summary="CLIP stays frozen; prompts are learned in the first layers of both encoders, as in IVLP. "
@@ -72,7 +69,7 @@ class PromptSRC(IVLP):
         "three quarters of the run count most; clients do not train from it. "
         "Training passes through both encoders; images pass through the frozen one once in a run.",
         charts=(
-            DiagnosticChart(
+            fl.DiagnosticChart(
                 "PromptSRC's loss terms",
                 {
                     "cross_entropy": "cross-entropy",
@@ -88,8 +85,8 @@ class PromptSRC(IVLP):
     Config = PromptSRCConfig
 
     @cached_property
-    def _frozen(self) -> OncePerSample:
-        return OncePerSample(lambda x: F.normalize(self.tower.tail(x, 0), dim=-1))
+    def _frozen(self) -> fl.OncePerSample:
+        return fl.OncePerSample(lambda x: F.normalize(self.tower.tail(x, 0), dim=-1))
 
     @cached_property
     def _anchors(self) -> Tensor:
@@ -100,45 +97,45 @@ class PromptSRC(IVLP):
             each = [encode_texts(backbone, [t.format(name) for name in names]) for t in templates]
             return F.normalize(torch.stack(each).mean(0), dim=-1)
 
-    def init(self, generator: Generators) -> State:
+    def init(self, generator: fl.Generators) -> fl.State:
         """Return IVLP's prompts, and on the server their mean over the rounds, gpa_NAME for each NAME."""
         state = super().init(generator)
         if self.config.gpa == "none":
             return state
         return replace(state, server={f"gpa_{name}": value.clone() for name, value in state.shared.items()})
 
-    def round_constants(self, params: Params, data: LocalData) -> Params:
+    def round_constants(self, params: fl.Params, data: fl.LocalData) -> fl.Params:
         """Return the anchors, and the samples' normalised embeddings without prompts.
 
         Shape: anchors (clients, classes, d), frozen (clients, longest, d).
         """
         return {"anchors": self._anchors.expand(len(data.clients), -1, -1), "frozen": self._frozen(data)}
 
-    def train_step(self, params: Params, const: Params, batch: Batch) -> Step:
+    def train_step(self, params: fl.Params, const: fl.Params, batch: fl.Batch) -> fl.Step:
         scale, config, anchors = self.problem.backbone.logit_scale, self.config, const["anchors"]
         h, text = self.features(params, self.head(params, None), batch.x)
         frozen = const["frozen"].take_along_dim(batch.places[..., None], 1)
         log_q = (scale * frozen @ anchors.mT).log_softmax(-1)
         # Before the cross-entropy, as in KgCoOp: with all weights 0 the sums of gradients have IVLP's bits.
         text_term = (F.normalize(text, dim=-1) - anchors).abs().mean((1, 2))
-        image_term = masked_mean((F.normalize(h, dim=-1) - frozen).abs().mean(-1), batch.mask)
-        logits = cosine_logits(h, text, scale)
+        image_term = fl.masked_mean((F.normalize(h, dim=-1) - frozen).abs().mean(-1), batch.mask)
+        logits = fl.cosine_logits(h, text, scale)
         divergence = (log_q.exp() * (log_q - logits.log_softmax(-1))).mean(-1)
         terms = {
             "text": text_term,
             "image": image_term,
-            "scores": masked_mean(divergence, batch.mask),
-            "cross_entropy": cross_entropy(logits, batch.labels, batch.mask),
+            "scores": fl.masked_mean(divergence, batch.mask),
+            "cross_entropy": fl.cross_entropy(logits, batch.labels, batch.mask),
         }
         weights = (config.text_weight, config.image_weight, config.logits_weight, 1.0)
         loss = sum(weight * term for weight, term in zip(weights, terms.values(), strict=True))
-        return Step({self.shared: loss}, terms=terms)
+        return fl.Step({self.shared: loss}, terms=terms)
 
     @property
     def needs_only_means(self) -> bool:
         return True
 
-    def aggregate(self, state: State, uploads: Uploads, generator: Generators) -> State:
+    def aggregate(self, state: fl.State, uploads: fl.Uploads, generator: fl.Generators) -> fl.State:
         """Average the prompts over the clients, and add them to the mean over the rounds."""
         after = super().aggregate(state, uploads, generator)
         if self.config.gpa == "none":
@@ -152,7 +149,7 @@ class PromptSRC(IVLP):
         }
         return replace(after, server=means)
 
-    def models(self, state: State) -> Models:
+    def models(self, state: fl.State) -> fl.Models:
         """Return one model for all: the mean over the rounds, or the last round's."""
         if self.config.gpa == "rounds":
             state = replace(state, shared={name: state.server[f"gpa_{name}"] for name in state.shared})

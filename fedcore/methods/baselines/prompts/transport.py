@@ -10,13 +10,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from fedcore import methods as fl
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
 from fedcore.clip.specs import BackboneSpec
-from fedcore.methods import Problem
-from fedcore.methods.base import Params
 from fedcore.methods.baselines.prompts import Prompted
-from fedcore.methods.tensors import in_pieces, piece_size
 
 HELD = 8
 """Numbers that a prediction holds for each region, prompt and class: cosines, potentials and the plan."""
@@ -65,7 +63,9 @@ class Matched(Prompted):
     Shape: prompts (models, P, classes, d).
     """
 
-    def __init__(self, config: Any, problem: Problem, prompts: int, plan: Callable[[Tensor], Tensor]) -> None:
+    def __init__(
+        self, config: Any, problem: fl.Problem, prompts: int, plan: Callable[[Tensor], Tensor]
+    ) -> None:
         """Prepare the class names.
 
         Args:
@@ -80,11 +80,11 @@ class Matched(Prompted):
         """Return the encoding of all regions of an image."""
         return "regions"
 
-    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+    def logits(self, params: fl.Params, head: fl.Params, x: Tensor) -> Tensor:
         """Return s <T, cos> of every class, with no gradient through the plan T."""
         each = len(x) * self.numbers_per_sample() * x.element_size()
         scores = partial(self._scores, head["prompts"])
-        return in_pieces(scores, piece_size(each, x.device), x.transpose(0, 1)).transpose(0, 1)
+        return fl.in_pieces(scores, fl.piece_size(each, x.device), x.transpose(0, 1)).transpose(0, 1)
 
     def _scores(self, texts: Tensor, x: Tensor) -> Tensor:
         """Shape: texts (models, P, classes, d), x (n, models, regions, d) -> (n, models, classes)."""

@@ -8,35 +8,33 @@ Reading: FedOT says "localized VPT with a global text classifier"; so P takes th
 and the global model has no prompts.
 """
 
+from fedcore import methods as fl
 from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
 from fedcore.clip.adapters import scaled_layer
 from fedcore.clip.specs import BackboneSpec
-from fedcore.methods import About, method
-from fedcore.methods import hyperparameters as hp
-from fedcore.methods.base import Generators, Method, Params, State
 
 
-class VPTConfig(hp.MethodConfig):
-    prompt_length: int = hp.hyper(
+class VPTConfig(fl.MethodConfig):
+    prompt_length: int = fl.hyper(
         2, "Learned tokens beside those of the image, in each layer (p; paper: 2, 10)", ge=1, le=200
     )
-    depth: int = hp.hyper(
+    depth: int = fl.hyper(
         1,
         "Layers that have prompts (d; 1 is VPT-Shallow, paper: also 2 and 9), counted as in a tower of 12",
         title="prompted layers",
         ge=1,
         le=12,
     )
-    lr: hp.LearningRate = hp.hyper(5e-5, "Learning rate of local SGD (paper: 5e-5; FEMNIST 1e-3)")
+    lr: fl.LearningRate = fl.hyper(5e-5, "Learning rate of local SGD (paper: 5e-5; FEMNIST 1e-3)")
 
 
-@method
-class VPT(Method[VPTConfig]):
+@fl.method
+class VPT(fl.Method[VPTConfig]):
     """s w_g h(P) / |h(P)| with a shared classifier w_g and visual prompts P of each client."""
 
     name = "vpt"
-    about = About(
+    about = fl.About(
         source="Jia et al., Visual Prompt Tuning, ECCV 2022, in the federated form of FedOT's comparison",
         summary="CLIP stays frozen; a few learned tokens join those of every image. "
         "VPT-Shallow puts them before the first layer of the image encoder, VPT-Deep puts new ones before "
@@ -55,7 +53,7 @@ class VPT(Method[VPTConfig]):
         """Return the encoding that enters the first layer, which prompts join."""
         return "layer:0"
 
-    def init(self, generator: Generators) -> State:
+    def init(self, generator: fl.Generators) -> fl.State:
         """Return the class prompts as classifier, and one draw of visual prompts for all clients.
 
         Prompts are Xavier-uniform in the sizes of a patch, as in the authors' code.
@@ -70,17 +68,17 @@ class VPT(Method[VPTConfig]):
         size = (layers, config.prompt_length, spec.vision_width)
         prompts = torch.empty(*size, dtype=torch.float64)
         prompts.uniform_(-bound, bound, generator=generator("vpt", "prompts"))
-        return State(
+        return fl.State(
             shared={"classifier": self.problem.class_features.to(backbone.dtype)},
             local=self.repeat(self.place({"prompts": prompts})),
         )
 
-    def logits(self, params: Params, head: Params, x: Tensor) -> Tensor:
+    def logits(self, params: fl.Params, head: fl.Params, x: Tensor) -> Tensor:
         """Return s w_g h / |h|. Shape: x (models, samples, tokens, width) -> (models, samples, K)."""
         h, classifier = self.features(params, head, x)
         return self.problem.backbone.logit_scale * (F.normalize(h, dim=-1) @ classifier.transpose(-1, -2))
 
-    def features(self, params: Params, head: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+    def features(self, params: fl.Params, head: fl.Params, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the prompted tower's embeddings and w_g; the global model has no prompts.
 
         Shape: x (models, samples, tokens, width) -> (models, samples or K, d).
