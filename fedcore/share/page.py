@@ -12,12 +12,12 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html.parser import HTMLParser
 
 import jinja2
 from markupsafe import Markup
 
 import fedcore
-from fedcore.base.errors import FedLensError
 from fedcore.base.files import ASSETS
 from fedcore.base.progress import Progress, Work
 from fedcore.config import dumps
@@ -37,9 +37,6 @@ PAGE_WIDTH = 6.9 * PIXELS_PER_INCH
 """Width of a page of A4 between its margins, and of both columns of a paper."""
 HALF_WIDTH = 3.35 * PIXELS_PER_INCH
 """Width of a figure that has another one beside it."""
-
-HIDING = "//textarea|//xmp|//iframe|//noembed|//noframes|//plaintext|//svg//style|//svg//script|//math"
-"""Elements in which a browser may show a table where a parser reads text."""
 
 
 @dataclass(frozen=True)
@@ -147,40 +144,54 @@ def _json_in_script(text: str) -> Markup:
 def printed_parts(page: str) -> dict[str, list[str]]:
     """Return the texts that a page prints about its runs by the title of their table or figure.
 
-    They are all of a setting, with the numbers that a pointer or a program finds, and the rows of all other
-    tables but those of configs and environments. The numbers by which a database counts its runs and
-    experiments are left out, and so are runs that are in no table.
+    The numbers that a pointer or a program finds are among them. The numbers by which a database counts its
+    runs and experiments are left out, and so are runs that are in no table.
     """
-    import lxml.html  # here, since a report is written without it
+    reader = _Printed()
+    reader.feed(page)
+    return reader.parts
 
-    parser = lxml.html.HTMLParser(encoding="utf-8", huge_tree=True)
-    tree = lxml.html.document_fromstring(page.encode(), parser)
-    if cut := parser.error_log.filter_from_fatals():
-        raise FedLensError(f"the page cannot be read to its end: {cut[0].message}", "bundle")
-    if hiding := tree.xpath(HIDING):
-        raise FedLensError(f"the page has an element <{hiding[0].tag}>, which no report has there", "bundle")
-    parts: dict[str, list[str]] = {}
-    section = part = ""
-    for found in tree.xpath("//text() | //@title | //@data-value"):
-        text, holder = " ".join(found.split()), found.getparent()
-        if not text:
-            continue
-        if found.is_tail:  # it follows that element
-            holder = holder.getparent()
-        around = [holder, *holder.iterancestors()]
-        row = next((element for element in around if element.tag == "tr"), None)
-        of = next((element.get("id") or "" for element in around if element.tag in ("section", "script")), "")
-        if of != section:
-            section = part = of
-        if holder.tag == "h3" or (holder.tag == "caption" and all(e.tag != "figure" for e in around)):
-            part = f"{section}: {text}"
-        texts = [text]
-        if section == "summary":
-            texts = re.sub(r'"runs": "[^"]*"', "", text).split("}, {")
-        elif section == "runs" and row is not None:
-            if holder in row[:2] or "left out" in row.itertext():
-                continue
-        elif not section.startswith("setting-") and (row is None or section in ("configs", "environment")):
-            continue
-        parts.setdefault(part, []).extend(filter(None, texts))
-    return parts
+
+class _Printed(HTMLParser):
+    """Reads every table but those of configs and environments, and all text of settings and their figures."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: dict[str, list[str]] = {}
+        self.section, self.part, self.tag = "", "", ""
+        self.in_figure = False
+        self.row: list[str] | None = None
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tag, given = tag, dict(attrs)
+        if tag in ("section", "script"):
+            self.section = self.part = given.get("id") or ""
+        self.in_figure |= tag == "figure"
+        self.row = [] if tag == "tr" else self.row
+        self._add([given[name] or "" for name in ("title", "data-value") if name in given])
+
+    def handle_endtag(self, tag: str) -> None:
+        self.in_figure &= tag != "figure"
+        if tag == "tr" and self.row is not None:
+            row, self.row = self.row, None
+            if self.section == "runs":
+                row = [] if "left out" in row else row[2:]
+            if row and self.section not in ("configs", "environment"):
+                self.parts.setdefault(self.part, []).extend(row)
+        elif tag in ("section", "script"):
+            self.section = self.part = ""
+
+    def handle_data(self, data: str) -> None:
+        text = " ".join(data.split())
+        if text and (self.tag == "h3" or (self.tag == "caption" and not self.in_figure)):
+            self.part = f"{self.section}: {text}"
+        if self.section == "summary":
+            self._add(re.sub(r'"runs": "[^"]*"', "", text).split("}, {"))
+        elif text:
+            self._add([text])
+
+    def _add(self, texts: Sequence[str]) -> None:
+        if self.row is not None:
+            self.row += texts
+        elif self.section == "summary" or self.section.startswith("setting-"):
+            self.parts.setdefault(self.part, []).extend(texts)

@@ -5,7 +5,7 @@ import io
 import json
 import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -46,11 +46,11 @@ _HELD_RECIPE = re.compile(r'<script\b[^>]*\bid="recipe"[^>]*>(.*?)</script', re.
 
 @dataclass(frozen=True)
 class Source:
-    """A recipe, and the bundle that it comes from, or what the page of its report prints."""
+    """A recipe, and the bundle or the text of the report's page that it comes from."""
 
     recipe: Recipe
     bundle: Content | None = None
-    printed: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    page: str = ""
 
 
 def read_source(path: Path) -> Source:
@@ -67,7 +67,7 @@ def read_source(path: Path) -> Source:
             f"{path} holds no recipe of runs ({first_line(error)}); give a report or a bundle of FedLens",
             "bundle",
         ) from error
-    return Source(recipe, printed=printed_parts(page))
+    return Source(recipe, page=page)
 
 
 def write_methods(recipe: Recipe, folder: Path) -> dict[str, tuple[Path, str]]:
@@ -211,7 +211,7 @@ def compare_runs(store: Store, source: Source, trained: Mapping[int, RunRecipe])
                 differences += _bundle_differences(source.bundle, made.read)
             else:
                 page = yield from report_html((yield from read_report(checked)))
-                differences += _page_differences(source.printed, printed_parts(page), uncompared)
+                differences += _page_differences(printed_parts(source.page), printed_parts(page), uncompared)
     return Repeated(rounds, len(trained), tuple(differences), tuple(environments), tuple(uncompared))
 
 

@@ -650,10 +650,6 @@ FORGED: dict[str, tuple[Callable[[str], str], str]] = {
         lambda p: p.replace("<main>", "<main><table><tr><td>FedOT</td><td>99</td></tr></table>"),
         "a table: 2 differences",
     ),
-    "a table behind a comment that ends at once in a browser": (
-        lambda p: p.replace("<main>", "<main><!--><table><tr><td>FedOT</td><td>99</td></tr></table>"),
-        "a table: 2 differences",
-    ),
     "its sections have another name": (lambda p: p.replace('id="setting-1"', 'id="x"'), "setting-1: "),
     "digests of all rounds but one are removed": (
         lambda p: re.sub(r'("rounds":\{)"0":"\w+",', r"\1", p),
@@ -670,26 +666,6 @@ def test_a_forged_page_is_not_certified(trained: Path, page: str, tmp_path: Path
     source = source_of(forge(page), tmp_path)
     repeated = result_of(compare_runs(Store(trained), source, dict(enumerate(source.recipe.runs, 1))))
     assert any(re.search(said, line) for line in repeated.differences), repeated
-
-
-@pytest.mark.parametrize(
-    ("inserted", "said"),
-    [
-        ("<b>" * 5000, "cannot be read to its end: Excessive depth"),
-        (
-            "<svg><xmp><table><tr><td>99</td></tr></table></xmp></svg>",
-            "an element <xmp>, which",
-        ),
-        (
-            "<svg><style><table><tr><td>99</td></tr></table></style></svg>",
-            "an element <style>, which",
-        ),
-    ],
-)
-def test_a_page_that_may_hide_a_table_is_refused(page: str, tmp_path: Path, inserted: str, said: str) -> None:
-    """A browser shows these tables, and a parser reads text or nothing."""
-    with pytest.raises(FedLensError, match=said):
-        source_of(page.replace("<main>", f"{inserted}<main>"), tmp_path)
 
 
 def test_an_honest_page_is_certified_and_what_was_not_compared_is_said(
