@@ -141,25 +141,15 @@ _OF_TRAINING = "status, device, started_at, finished_at, rounds_done, environmen
 """Columns of a run that its training has written, beside the notices and the summary."""
 
 
-def copy_results(database: sqlite3.Connection, run_id: int, other: int, of: str = "main") -> None:
-    """Copy what another run has recorded into a new one, with the digests of its rounds.
-
-    Args:
-        of: the name under which the database of the other run is attached.
-    """
+def take_over(database: sqlite3.Connection, run_id: int, done: int) -> None:
+    """Copy what a finished run has recorded into a queued one, with its digests; a notice says where from."""
     for table in (*RUN_TABLES, "digests"):
         names = ", ".join(name for name in columns(table) if name != "run_id")
         which = " AND round>=0" if table == "digests" else ""  # the other one is that of the run itself
         database.execute(
-            f"INSERT INTO main.{table}(run_id, {names}) SELECT ?, {names} FROM {of}.{table} "
-            f"WHERE run_id=?{which}",
-            [run_id, other],
+            f"INSERT INTO {table}(run_id, {names}) SELECT ?, {names} FROM {table} WHERE run_id=?{which}",
+            [run_id, done],
         )
-
-
-def take_over(database: sqlite3.Connection, run_id: int, done: int) -> None:
-    """Copy what a finished run has recorded into a queued one; a notice says where from."""
-    copy_results(database, run_id, done)
     message = f"taken over from run {done}, which has the same config, seed, code and images"
     database.execute(
         f"UPDATE runs SET ({_OF_TRAINING}, notices) = (SELECT {_OF_TRAINING}, "
