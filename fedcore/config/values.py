@@ -64,7 +64,7 @@ def _text(value: str) -> str:
 
 
 field = hyper
-"""Declares a field with a default as a hyper-parameter is; ``pydantic.Field`` declares one without."""
+"""Declare a field that has a default, as ``hyper`` does; one without is a ``pydantic.Field``."""
 PathText = Annotated[str, AfterValidator(_path_text)]
 
 

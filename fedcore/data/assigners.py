@@ -166,6 +166,7 @@ def _dirichlet(
         best = max(best, smallest)
         if smallest >= settings.min_samples:
             owner = np.full(len(group.rows), -1, dtype=np.int64)
+            # of each class and split, the first samples are the first client's, the next ones the second's
             clients = np.tile(np.arange(n), sizes.size)
             owner[order[np.argsort(cell, kind="stable")]] = np.repeat(clients, counts.ravel())
             return owner

@@ -119,13 +119,14 @@ Changes = tuple[tuple[str, object], ...]
 class RunSource:
     """A variant of an experiment (``sweeps.Variant``): the runs whose mean is compared with a value.
 
-    Those of presets are equal if preset, method and changes are.
+    Two of presets are equal if they have the same preset, method, rehearsal and changes. Those of other
+    experiments cannot be told apart by ``==``: compare their ``key``.
 
     Attributes:
         experiment: that of the runs: a preset, its rehearsal, or a reading of one of them.
         config: that of all runs, with the first seed and nothing held out.
         fields: its hyper-parameters, defaults included.
-        index: of its method in the preset, or in the experiment.
+        index: of its method in the preset, also under a reading; without a preset, in the experiment.
         preset: empty for an experiment that is not one.
         held_out: the domains that the paper's experiment holds out in turn.
         domains: of a rehearsal, the paper's domains -> the runs' domains.

@@ -43,12 +43,12 @@ class ClientRoundRow(NamedTuple):
 class Rounds(Queries):
     """The rounds of a store (``Store.rounds``)."""
 
-    def totals(self, run_ids: Iterable[int], *names: str) -> dict[int, tuple[Any, ...]]:
-        """Return the sums of some measures over the rounds of each run.
+    def totals(self, run_ids: Iterable[int], *names: str) -> dict[int, tuple[float | None, ...]]:
+        """Return the sums of some measures over the rounds of each run, as floats, which do not overflow.
 
         A sum is None if a round but number 0 was not measured, or a script left it out.
         """
-        sums = (f"iif(max(round) = sum(round > 0 AND {n} IS NOT NULL), sum({n}), NULL)" for n in names)
+        sums = (f"iif(max(round) = sum(round > 0 AND {n} IS NOT NULL), sum({n} + 0.0), NULL)" for n in names)
         rows = self._file.rows(
             f"SELECT run_id, {', '.join(sums)} FROM rounds WHERE run_id IN {ID_LIST} GROUP BY run_id",
             {"ids": as_json(run_ids)},

@@ -1,8 +1,10 @@
 """The content of the New page's form: filled from a preset, a clone or a file, then edited by the user."""
 
 import secrets
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any
 
 import streamlit as st
@@ -16,6 +18,10 @@ from pages.widgets import markup, session
 
 DRAFT = "draft"
 """Parameter of the address under which the form is found again after a reload."""
+MAX_REMEMBERED = 200
+_REMEMBERED: OrderedDict[str, tuple[Experiment, str]] = OrderedDict()
+"""Contents of forms that a reload may ask for, with their origins, the oldest first."""
+_LOCK = Lock()
 
 
 @dataclass
@@ -99,12 +105,6 @@ def fill(experiment: Experiment, origin: str) -> None:
         content.methods.append(draft)
 
 
-@st.cache_resource(max_entries=200, show_spinner=False)
-def _remembered(draft: str) -> dict[str, tuple[Experiment, str]]:
-    """Return what a reload may ask for: a form's experiment and its origin, under "form" once it is known."""
-    return {}
-
-
 def remember(typed: Experiment) -> None:
     """Remember the valid content, also for a reload of the page, whose address then names it."""
     content = form()
@@ -113,7 +113,11 @@ def remember(typed: Experiment) -> None:
     if typed == content.experiment and key is None:
         return  # nothing was changed yet
     key = key or secrets.token_urlsafe(6)
-    _remembered(key)["form"] = typed, content.origin
+    with _LOCK:
+        _REMEMBERED[key] = typed, content.origin
+        _REMEMBERED.move_to_end(key)
+        while len(_REMEMBERED) > MAX_REMEMBERED:
+            _REMEMBERED.popitem(last=False)
     if st.query_params.get(DRAFT) != key:
         st.query_params[DRAFT] = key
 
@@ -121,8 +125,8 @@ def remember(typed: Experiment) -> None:
 def restore() -> None:
     """Fill the form as it was left, if its widgets have been forgotten meanwhile or the page was reloaded."""
     key = st.query_params.get(DRAFT)
-    if key is not None and "form" not in st.session_state and (left := _remembered(key)):
-        fill(*left["form"])
+    if key is not None and "form" not in st.session_state and key in _REMEMBERED:
+        fill(*_REMEMBERED[key])
         return
     typed = form().typed
     if typed is not None and f"new{form().version}.title" not in st.session_state:

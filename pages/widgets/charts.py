@@ -122,6 +122,7 @@ def draw_figure(
 
     Args:
         share: of the page's width that the figure has in a wide window.
+        on_cell: called with each clicked cell; without it, clicks go unnoticed.
     """
     width = session.figure_width() * (1.0 if session.is_narrow() else share)
     chart = figure.chart(session.theme(), round(width))

@@ -65,7 +65,8 @@ def confusion_chart(matrix: Confusion, theme: Theme, narrow: bool = False) -> Ch
         colours = np.where(shares[y, x] >= DARK_TEXT_FROM["accuracy"], "#000000", "#ffffff")
         figure.add_trace(cell_texts(x, y, matrix.counts[y, x].astype(str).tolist(), colours))
     vals, texts = ticks(matrix.classes, 40)
-    axis = {**_BARE, "tickvals": vals, "ticktext": texts}
+    # names turn as plotly decides, so that it has to find the room for them as well
+    axis = {**_BARE, "tickvals": vals, "ticktext": texts, "automargin": None}
     apply_layout(figure, theme, TOOLBAR + max(340, min(900, 120 + 26 * n)), margin=MARGIN)
     figure.update_xaxes(title="predicted", tickangle=-45 if narrow else None, **axis)
     figure.update_yaxes(title="true", autorange="reversed", **axis)

@@ -132,7 +132,10 @@ def test_a_hidden_baseline_still_has_its_differences(open_page: Opened, swept: S
     def differences(**more: list[str]) -> list[dict[str, object]]:
         app = open_page("compare", ids=["1"], tab="Heatmaps", baseline="SDFed", **more)
         assert any("Difference from SDFed" in m.value for m in app.markdown)
-        return charts(app)[-1]["figure"]["data"]
+        *others, drawn = (chart["figure"] for chart in charts(app))
+        assert drawn["layout"]["clickmode"] == "event", "a click on a cell shows the pictures behind it"
+        assert not any("clickmode" in other["layout"] for other in others)
+        return drawn["data"]
 
     assert differences(hidden_rows=["SDFed"]) == differences()
     assert len(differences(hidden_rows=["SDFed", "PromptFL"])) < len(differences())

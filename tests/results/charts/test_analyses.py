@@ -53,6 +53,9 @@ def test_tables_of_classes_say_what_is_absent_and_count_each_pair():
 
 def test_confusion_figure_prints_counts_and_escapes_names():
     chart = analyses.confusion_chart(confusion(arrays(), CLASSES, None), Theme())
+    assert chart.figure.layout.xaxis.automargin is None, (
+        "plotly turns names, and makes room for what it turned"
+    )
     heat = chart.figure.data[0]
     assert np.nan_to_num(np.array(heat.z, dtype=float), nan=-1).tolist() == [
         [50, 50, 0],
