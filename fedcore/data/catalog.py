@@ -72,8 +72,9 @@ def _read_entries() -> dict[str, Entry]:
     result = {}
     for name, given in tomllib.loads(_CATALOG.read_text(encoding="utf-8")).items():
         if name in _EMBEDDED:
-            classes_of, domains, template, _ = _EMBEDDED[name]
-            given |= {"classes": classes_of, "domains": domains, "template": template, "embedded": True}
+            ours = _EMBEDDED[name]
+            given |= {"classes": ours.classes, "domains": ours.domains, "template": ours.template}
+            given["embedded"] = True
         elif name in classes:
             given["classes"] = classes[name]
         result[name] = read_entry(name, given)

@@ -194,9 +194,10 @@ def find_variant(among: Sequence[RunSource], value: PublishedValue) -> RunSource
 
 
 def content_key(config: RunConfig) -> str:
-    """Return a key that is equal for all runs of one variant: their ``row_key``.
+    """Return a key that is equal for all runs of one variant.
 
-    But texts that describe the classes do not count, nor the search that found the hyper-parameters.
+    It is their ``row_key``, but neither the texts that describe the classes count nor the search that found
+    the hyper-parameters.
     """
     method, texts = config.method, class_texts.fields(registry.get(config.method.name).Config)
     given = {name: value for name, value in method.config.items() if name not in texts}
