@@ -204,7 +204,17 @@ def coop(entry: Entry, roots: Sequence[Path]) -> Iterator[Listing]:
         listed = " and ".join(file.name for file in (path, *others))
         raise FolderError(f"{folder}: {listed}; leave one, that of the data set to read")
     rows = _coop_rows(path)
-    result = Listing(roots[0], _coop_names(path, rows), label_files=[path])
+    by_label: dict[int, str] = {}
+    for _, (_, label, name) in rows:
+        if by_label.setdefault(label, name) != name:
+            raise damaged(path, f"label {label} is both '{by_label[label]}' and '{name}'", "split")
+    missing = sorted(set(range(len(by_label))) - set(by_label))
+    if missing:
+        raise damaged(path, f"no image has label {missing[0]}", "split")
+    names = tuple(by_label[label].replace("_", " ") for label in range(len(by_label)))
+    if len(set(names)) < len(names):
+        raise damaged(path, "two labels have one name", "split")
+    result = Listing(roots[0], names, label_files=[path])
     yield result
     images = locate(entry, roots, rows[0][1][0])
     for part, (image, label, _) in rows:
@@ -233,20 +243,6 @@ def _coop_rows(path: Path) -> list[tuple[int, _CoopRow]]:
     if not rows or len(images) < len(rows):
         raise damaged(path, "it lists no image" if not rows else "it lists an image twice", "split")
     return rows
-
-
-def _coop_names(path: Path, rows: list[tuple[int, _CoopRow]]) -> tuple[str, ...]:
-    by_label: dict[int, str] = {}
-    for _, (_, label, name) in rows:
-        if by_label.setdefault(label, name) != name:
-            raise damaged(path, f"label {label} is both '{by_label[label]}' and '{name}'", "split")
-    missing = sorted(set(range(len(by_label))) - set(by_label))
-    if missing:
-        raise damaged(path, f"no image has label {missing[0]}", "split")
-    names = tuple(by_label[label].replace("_", " ") for label in range(len(by_label)))
-    if len(set(names)) < len(names):
-        raise damaged(path, "two labels have one name", "split")
-    return names
 
 
 _FOLDER = "n[0-9]*[0-9]"
@@ -281,7 +277,17 @@ def imagenet(entry: Entry, roots: Sequence[Path]) -> Iterator[Listing]:
 
 def imagenet_test(entry: Entry, roots: Sequence[Path]) -> Iterator[Listing]:
     """List ImageNet-V2, -Sketch, -A or -R: folders of classes, all of whose images are for testing."""
-    root, folder_of = _class_folders(entry, roots)
+    if entry.loader == "imagenet-v2":  # its folders are named by the labels of their classes
+        root = locate(entry, roots, "[0-9]*/*.jpeg")
+        ids = list(class_names())
+        numbered = [name for name in folders_in(root, root) if name.isdecimal()]
+        unknown = [name for name in numbered if name not in map(str, range(len(ids)))]
+        if unknown:
+            raise damaged(root, f"folder '{unknown[0]}' is not a label of ImageNet; labels go from 0 to 999")
+        folder_of = {ids[label]: str(label) for label in sorted(map(int, numbered))}
+    else:
+        root = locate(entry, roots, _FOLDER)
+        folder_of = {wnid: wnid for wnid in _known_ids(root, root)}
     listing = Listing(root, tuple(class_names()[wnid] for wnid in folder_of))
     yield listing
     for label, folder in enumerate(folder_of.values()):
@@ -291,20 +297,6 @@ def imagenet_test(entry: Entry, roots: Sequence[Path]) -> Iterator[Listing]:
 def _add(listing: Listing, folder: str, label: int, part: int) -> None:
     for path in sorted(images_in(listing.root, listing.root / folder), key=lambda p: p.name):
         listing.add(path, f"{folder}/{path.name}", label, part=part)
-
-
-def _class_folders(entry: Entry, roots: Sequence[Path]) -> tuple[Path, dict[str, str]]:
-    """Return a test set's folder, and WordNet id -> the folder of the class in it."""
-    if entry.loader != "imagenet-v2":
-        root = locate(entry, roots, _FOLDER)
-        return root, {wnid: wnid for wnid in _known_ids(root, root)}
-    root = locate(entry, roots, "[0-9]*/*.jpeg")
-    ids = list(class_names())
-    numbered = [name for name in folders_in(root, root) if name.isdecimal()]
-    unknown = [name for name in numbered if name not in map(str, range(len(ids)))]
-    if unknown:
-        raise damaged(root, f"folder '{unknown[0]}' is not a label of ImageNet; labels go from 0 to 999")
-    return root, {ids[label]: str(label) for label in sorted(map(int, numbered))}
 
 
 def _known_ids(root: Path, folder: Path) -> list[str]:

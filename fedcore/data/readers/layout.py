@@ -263,6 +263,7 @@ def _classes(
 def _joined(
     root: Path, domains: tuple[str, ...], flat: list[str], classes: Mapping[str, dict[str, list[SplitFolder]]]
 ) -> FolderLayout:
+    """Return the layout of some domains; refuse them unless all have the same class folders."""
     bare = next((d for d in domains if d not in flat and not classes[d]), None)
     if bare is not None:
         remedy = "remove it" if flat else "remove it or name the domains to use in data.domains"
@@ -276,13 +277,6 @@ def _joined(
             f"{root}: folder '{images_only}' holds images, but the others hold class folders; expected "
             "domain/class/image throughout"
         )
-    agreed = _agreed(root, {d: set(of) for d, of in classes.items()})
-    folders = {(d, c): tuple(classes[d][c]) for d in domains for c in agreed}
-    return FolderLayout(root, domains, agreed, folders)
-
-
-def _agreed(root: Path, classes: dict[str, set[str]]) -> tuple[str, ...]:
-    """Return the classes; refuse a domain that lacks one, or has one that the others lack."""
     every = sorted(set().union(*classes.values()))
     for name in every:
         holders = [d for d in classes if name in classes[d]]
@@ -300,4 +294,5 @@ def _agreed(root: Path, classes: dict[str, set[str]]) -> tuple[str, ...]:
             f"{root}: domain '{lacking}' has no class folder '{name}' that the other domains have; "
             "add it (an empty folder is enough) or leave the domain out of data.domains"
         )
-    return tuple(every)
+    folders = {(d, c): tuple(classes[d][c]) for d in domains for c in every}
+    return FolderLayout(root, domains, tuple(every), folders)
