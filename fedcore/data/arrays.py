@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -60,7 +60,15 @@ class ArrayWriter:
         self._header = out.getvalue()
         self._digest = new_digest(self._header)
         self.done = self._resume()
-        self._file = self._open_part()
+        part = _part(path)
+        if not self.done:
+            _journal(path).unlink(missing_ok=True)
+            write_description(path, self._description)
+            part.write_bytes(self._header)
+        self._file = part.open("r+b")
+        keep_private(self._file.fileno())  # readers will lock it
+        self._file.truncate(len(self._header) + self.done * self._row_bytes)  # what the journal confirms
+        self._file.seek(0, os.SEEK_END)
         self._flushed, self._flushed_at = self.done, time.monotonic()
 
     def write(self, values: np.ndarray) -> None:
@@ -112,19 +120,6 @@ class ArrayWriter:
                 f"cannot write {_part(self.path)}: {error.strerror}; free disk space and resume the run, "
                 "which keeps the images already on the disk"
             ) from error
-
-    def _open_part(self) -> IO[bytes]:
-        """Open the part file, truncated to the rows that the journal confirms."""
-        part = _part(self.path)
-        if not self.done:
-            _journal(self.path).unlink(missing_ok=True)
-            write_description(self.path, self._description)
-            part.write_bytes(self._header)
-        file = part.open("r+b")
-        keep_private(file.fileno())  # readers will lock it
-        file.truncate(len(self._header) + self.done * self._row_bytes)
-        file.seek(0, os.SEEK_END)
-        return file
 
     def _resume(self) -> int:
         """Return how many rows of an earlier writer are intact, and drop the journal lines after them.

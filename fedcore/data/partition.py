@@ -175,10 +175,24 @@ def _groups(
     """Return the clients in groups, among each of which its own rows are divided."""
     if settings.kind == "natural":
         return _natural_groups(images, split, used, settings)
+    clients = settings.clients
     if settings.kind == "domain":
-        groups = _domain_groups(images, used, settings)
+        each = settings.clients_per_domain
+        present = np.unique(images.domain[used]).tolist()
+        total = len(present) * each
+        if clients is not None and clients != total:
+            raise FedLensError(
+                f"{counted(clients, 'client')}, but {counted(len(present), 'domain')} x "
+                f"{counted(each, 'client')} each make {total}; leave clients empty and set "
+                "clients_per_domain",
+                "partition.clients",
+            )
+        groups = []
+        for d in present:
+            name = images.domains[d]
+            names = (name,) if each == 1 else tuple(f"{name}-{i + 1}" for i in range(each))
+            groups.append(ClientGroup(names, d, used[images.domain[used] == d]))
     else:
-        clients = settings.clients
         assert clients is not None, "the config asks for it"
         width = max(2, len(str(clients)))
         names = tuple(f"client-{i + 1:0{width}d}" for i in range(clients))
@@ -192,24 +206,6 @@ def _only_domain(images: ImageSet, rows: np.ndarray) -> int:
     """Return the index of the domain that all rows are of; -1 if they are of several."""
     domains = np.unique(images.domain[rows])
     return int(domains[0]) if len(domains) == 1 else -1
-
-
-def _domain_groups(images: ImageSet, used: np.ndarray, settings: PartitionSettings) -> list[ClientGroup]:
-    each = settings.clients_per_domain
-    present = np.unique(images.domain[used]).tolist()
-    total = len(present) * each
-    if settings.clients is not None and settings.clients != total:
-        raise FedLensError(
-            f"{counted(settings.clients, 'client')}, but {counted(len(present), 'domain')} x "
-            f"{counted(each, 'client')} each make {total}; leave clients empty and set clients_per_domain",
-            "partition.clients",
-        )
-    groups = []
-    for d in present:
-        name = images.domains[d]
-        names = (name,) if each == 1 else tuple(f"{name}-{i + 1}" for i in range(each))
-        groups.append(ClientGroup(names, d, used[images.domain[used] == d]))
-    return groups
 
 
 def _natural_groups(
