@@ -228,6 +228,7 @@ def _combinations(sweep: dict[str, tuple[Any, ...]], paths: Iterable[str]) -> It
 
 
 def _paths_by_method(experiment: Experiment) -> list[list[str]]:
+    """Return each method's swept paths; refuse a field that a method lacks, or has by two paths."""
     found: list[list[str]] = [[] for _ in experiment.methods]
     paths = [path for path in experiment.sweep if _of_method(path)]
     if paths:
@@ -235,8 +236,16 @@ def _paths_by_method(experiment: Experiment) -> list[list[str]]:
             if entry.file:
                 registry.load_agreed(entry.file)
     for path in paths:
-        name = path.rpartition(".")[2]
-        for i in _methods_with(experiment, path):
+        who, _, name = path.removeprefix("methods.").rpartition(".")
+        named = methods_called(experiment, who, f"sweep.{path}")
+        configs = {i: registry.get(experiment.methods[i].name, f"methods.{i}.name").Config for i in named}
+        having = [i for i in named if name in configs[i].model_fields]
+        if not having or (who != "*" and len(having) < len(named)):
+            whom = "no method of this experiment has" if who == "*" else f"{who} does not have"
+            fields = [field for config in configs.values() for field in config.model_fields]
+            hint = did_you_mean(name, fields, "`fedlens methods` shows them")
+            raise FedLensError(f"{whom} a field '{name}'; {hint}", f"sweep.{path}")
+        for i in having:
             twice = [p for p in found[i] if p.rpartition(".")[2] == name]
             if twice:
                 raise FedLensError(
@@ -255,21 +264,6 @@ def methods_called(experiment: Experiment, who: str, field: str) -> list[int]:
         names = ", ".join(dict.fromkeys(e.label or e.name for e in experiment.methods))
         raise FedLensError(f"this experiment has no method '{who}'; choose from {names}", field)
     return named
-
-
-def _methods_with(experiment: Experiment, path: str) -> list[int]:
-    """Return the positions of the methods that have a swept hyper-parameter."""
-    who, _, name = path.removeprefix("methods.").rpartition(".")
-    named = methods_called(experiment, who, f"sweep.{path}")
-    configs = {i: registry.get(experiment.methods[i].name, f"methods.{i}.name").Config for i in named}
-    having = [i for i in named if name in configs[i].model_fields]
-    if not having or (who != "*" and len(having) < len(named)):
-        whom = "no method of this experiment has" if who == "*" else f"{who} does not have"
-        fields = [field for config in configs.values() for field in config.model_fields]
-        hint = did_you_mean(name, fields, "`fedlens methods` shows them")
-        text = f"{whom} a field '{name}'; {hint}"
-        raise FedLensError(text, f"sweep.{path}")
-    return having
 
 
 def _refuse_unused(experiment: Experiment) -> None:

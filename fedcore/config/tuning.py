@@ -133,14 +133,22 @@ def space_of(experiment: Experiment, position: int) -> SearchSpace:
         places |= {name: f"tuning.space.{who}.{name}" for name in fields}
     space = {}
     for name in (name for name in model.model_fields if name in ranges):
-        found = _resolved(ranges[name], written[name], places[name])
-        if found is not None:
-            space[name] = found
-            for value in found.choices or (found.low, found.high):
-                try:
-                    registry.build_config(entry.name, {**entry.config, name: value})
-                except FedLensError as error:
-                    raise FedLensError(f"{value} cannot be tried: {error}", places[name]) from error
+        found, own = ranges[name], written[name]
+        if found.factor is not None:
+            if isinstance(own, bool) or not isinstance(own, int | float):
+                raise FedLensError(
+                    f"a factor needs a number, and the value as written is {own}", places[name]
+                )
+            if own <= 0:
+                continue  # there is no range around 0
+            low, high = _to_digits(own / found.factor), _to_digits(own * found.factor)
+            found = SearchRange(low=low, high=high, log=True)
+        space[name] = found
+        for value in found.choices or (found.low, found.high):
+            try:
+                registry.build_config(entry.name, {**entry.config, name: value})
+            except FedLensError as error:
+                raise FedLensError(f"{value} cannot be tried: {error}", places[name]) from error
     return space
 
 
@@ -158,18 +166,6 @@ def _given(experiment: Experiment, entry: MethodEntry) -> list[tuple[str, dict[s
                 )
     order = dict.fromkeys(("*", entry.name, entry.label))
     return [(who, experiment.tuning.space[who]) for who in order if who in experiment.tuning.space]
-
-
-def _resolved(found: SearchRange, written: Any, place: str) -> SearchRange | None:
-    """Return a range without factor; None for a factor around 0, which has no range."""
-    if found.factor is None:
-        return found
-    if isinstance(written, bool) or not isinstance(written, int | float):
-        raise FedLensError(f"a factor needs a number, and the value as written is {written}", place)
-    if written <= 0:
-        return None
-    low, high = _to_digits(written / found.factor), _to_digits(written * found.factor)
-    return SearchRange(low=low, high=high, log=True)
 
 
 def drawn(tuning: TuningConfig, entry: MethodEntry, space: SearchSpace, number: int) -> dict[str, Any]:
