@@ -56,7 +56,7 @@ def doctor(
     return common.NOT_DONE if remaining else common.DONE
 
 
-def _examine_gpu(page: Path = Path("fedlens-gpu.md")) -> int:
+def _examine_gpu() -> int:
     devices.try_gpus()
     device = devices.default_device()
     none = "; ".join(devices.refused_gpus()) or "this machine has no GPU that torch can use"
@@ -64,7 +64,7 @@ def _examine_gpu(page: Path = Path("fedlens-gpu.md")) -> int:
     os.environ.update(devices.environment_for(device))
     from fedcore.share.gpu import report
 
-    bad = False
+    page, bad = Path("fedlens-gpu.md"), False
     with page.open("w", encoding="utf-8") as file:  # line by line: what there is helps if the rest fails
         for line in report(devices.torch_name(device)):
             print(line)

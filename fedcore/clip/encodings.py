@@ -319,7 +319,7 @@ def _describe(backbone: Backbone, images: ImageSet, reads: str) -> dict[str, str
     return {
         "data": images.name,
         "folder": images.root,
-        "backbone": backbone.spec.name,
+        "backbone": name,
         "reads": reads,
         "domains": ", ".join(images.domains),
         "precision": backbone.precision,

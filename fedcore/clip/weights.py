@@ -59,11 +59,6 @@ def read(path: Path) -> dict[str, Tensor]:
         raise FedLensError(
             f"cannot read the weights file {path} ({first_line(error)}); copy it again", _FIELD
         ) from error
-    return _unwrapped(content, path)
-
-
-def _unwrapped(content: Any, path: Path) -> dict[str, Tensor]:
-    """Return the tensors by name, also those of a training checkpoint."""
     for wrapper in _WRAPPERS:
         if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
             content = content[wrapper]
