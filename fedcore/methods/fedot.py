@@ -260,7 +260,15 @@ class FedOT(fl.Method[FedOTConfig]):
         Shape: classifier (K, d) or prompt (tokens, m), matrix (clients, r, d/r, d/r), down (clients, d/4, d),
         up (clients, d, d/4), without the client axis if they are shared.
         """
-        first = {self.names[0]: self._first_classifier(generator), **self._first_transform(generator)}
+        first = {self.names[0]: self._first_classifier(generator)}
+        if "matrix" in self.names:
+            r = self.config.blocks
+            first["matrix"] = torch.eye(self.d // r, dtype=torch.float64).expand(r, -1, -1)
+        if "down" in self.names:
+            hidden, bound = max(1, self.d // 4), self.d**-0.5  # as a linear layer of torch starts
+            down = torch.empty(hidden, self.d, dtype=torch.float64)
+            first["down"] = down.uniform_(-bound, bound, generator=generator("fedot", "adapter"))
+            first["up"] = torch.zeros(self.d, hidden, dtype=torch.float64)
         first = self.place(first)
         shared = {name: first[name] for name in self.shared}
         local = {name: value for name, value in first.items() if name not in self.shared}
@@ -278,17 +286,6 @@ class FedOT(fl.Method[FedOTConfig]):
         if self.config.init == "linear":
             return rows.uniform_(-(self.d**-0.5), self.d**-0.5, generator=draws)
         return F.normalize(rows.normal_(generator=draws), dim=-1)
-
-    def _first_transform(self, generator: fl.Generators) -> fl.Params:
-        if "matrix" in self.names:
-            r = self.config.blocks
-            return {"matrix": torch.eye(self.d // r, dtype=torch.float64).expand(r, -1, -1)}
-        if "down" in self.names:
-            hidden, bound = (max(1, self.d // 4), self.d**-0.5)  # as a linear layer of torch starts
-            down = torch.empty(hidden, self.d, dtype=torch.float64)
-            down.uniform_(-bound, bound, generator=generator("fedot", "adapter"))
-            return {"down": down, "up": torch.zeros(self.d, hidden, dtype=torch.float64)}
-        return {}
 
     def train_step(self, params: fl.Params, const: fl.Params, batch: fl.Batch) -> fl.Step:
         if "matrix" not in params:

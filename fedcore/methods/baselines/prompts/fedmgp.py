@@ -24,7 +24,7 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from fedcore import methods as fl
-from fedcore.base.lazy import Generator, Tensor, torch
+from fedcore.base.lazy import Tensor, torch
 from fedcore.base.lazy import functional as F
 from fedcore.clip.prompts import draw_context, encode_context
 from fedcore.methods.baselines.prompts import WORDS, PromptedTowers
@@ -145,13 +145,21 @@ class FedMGP(PromptedTowers):
     def init(self, generator: fl.Generators) -> fl.State:
         """Draw all groups once, the same for all clients.
 
+        A context is a photo prompt's first words with noise, or random vectors.
+
         Shape: text (s, M, m), visual (s, p, width); own_text and own_visual (clients, G - s, ...), pairs
         (clients, G) int64: the position of the image prompt that goes with each context.
         """
         spec, config = self.problem.backbone.spec, self.config
-        draw = generator("fedmgp", "groups")
+        draw, size = generator("fedmgp", "groups"), (config.context_length, spec.token_width)
+        words = self._first_words()
+        if words is None:
+            text = torch.stack([draw_context(*size, draw) for _ in range(config.groups)])
+        else:
+            noise = torch.randn(config.groups, *size, generator=draw, dtype=torch.float64)
+            text = words.cpu().double() + START_NOISE * noise
         every = {
-            "text": self._first_contexts(draw),
+            "text": text,
             "visual": torch.stack(
                 [draw_context(config.visual_length, spec.vision_width, draw) for _ in range(config.groups)]
             ),
@@ -162,15 +170,6 @@ class FedMGP(PromptedTowers):
         if config.groups > 1:
             local["pairs"] = torch.arange(config.groups, device=self.problem.device)
         return fl.State(shared={name: value[:s] for name, value in placed.items()}, local=self.repeat(local))
-
-    def _first_contexts(self, draw: Generator) -> Tensor:
-        """Return a photo prompt's first words with noise, or random vectors. Shape: -> (G, M, m) float64."""
-        length, m = self.config.context_length, self.problem.backbone.spec.token_width
-        words = self._first_words()
-        if words is None:
-            return torch.stack([draw_context(length, m, draw) for _ in range(self.config.groups)])
-        noise = torch.randn(self.config.groups, length, m, generator=draw, dtype=torch.float64)
-        return words.cpu().double() + START_NOISE * noise
 
     def train_step(self, params: fl.Params, const: fl.Params, batch: fl.Batch) -> fl.Step:
         h, text = self._group_features(params, self.head(params, None), batch.x)
