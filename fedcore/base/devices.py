@@ -466,7 +466,15 @@ class ControlGroup(NamedTuple):
 
 def total_memory() -> int:
     """Return the bytes that this process may use: the machine's memory, or the lowest of its limits."""
-    return min([psutil.virtual_memory().total, *(g.limit for g in limited_groups()), *_process_limits()])
+    limits = [psutil.virtual_memory().total, *(g.limit for g in limited_groups())]
+    if sys.platform != "win32":
+        import resource
+
+        for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):  # ``ulimit -v`` and ``ulimit -d``
+            limit = resource.getrlimit(kind)[0]
+            if limit != resource.RLIM_INFINITY:
+                limits.append(limit)
+    return min(limits)
 
 
 def available_memory() -> int:
@@ -514,18 +522,6 @@ def _group_folders() -> Iterator[Path]:
         yield folder
         if folder != outermost:
             yield from (p for p in folder.parents if p.is_relative_to(outermost))
-
-
-def _process_limits() -> Iterator[int]:
-    """Yield the limits that ``ulimit -v`` and ``ulimit -d`` set."""
-    if sys.platform == "win32":
-        return
-    import resource
-
-    for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
-        limit = resource.getrlimit(kind)[0]
-        if limit != resource.RLIM_INFINITY:
-            yield limit
 
 
 def _number_in(file: Path) -> int | None:

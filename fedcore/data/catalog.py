@@ -209,19 +209,13 @@ def load(
         images, warnings = loaders.load(found, root, domains, columns)
         images = replace(images, root=str(root))
         warnings = [*warnings, *count_warnings(found, images)]
-        images = _with_classes(images, found.classes_coop)
+        if names_coop := found.classes_coop:  # classes with an empty new name are left out
+            renamed = tuple(names_coop.get(one, one) for one in images.classes)
+            classes = tuple(filter(None, renamed))
+            labels = replace(images, classes=renamed).labels_among(classes)
+            rows = np.flatnonzero(labels >= 0)
+            images = images.changed(rows, classes, classes=classes, labels=labels[rows])
     return (replace(images, template=template) if template else images), warnings
-
-
-def _with_classes(images: ImageSet, names: Mapping[str, str]) -> ImageSet:
-    """Return the images with some classes renamed; those of classes with an empty new name are left out."""
-    if not names:
-        return images
-    renamed = tuple(names.get(name, name) for name in images.classes)
-    classes = tuple(filter(None, renamed))
-    labels = replace(images, classes=renamed).labels_among(classes)
-    rows = np.flatnonzero(labels >= 0)
-    return images.changed(rows, classes, classes=classes, labels=labels[rows])
 
 
 def count_warnings(entry: Entry, images: ImageSet) -> list[str]:
