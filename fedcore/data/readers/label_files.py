@@ -186,8 +186,6 @@ def sun397(entry: Entry, roots: Sequence[Path]) -> Iterator[Listing]:
 
 
 _COOP_PARTS = {"train": TRAIN, "val": VALIDATION, "test": TEST}
-_CoopRow = tuple[str, int, str]
-"""Path in the folder of the images, label and class name."""
 
 
 def coop(entry: Entry, roots: Sequence[Path]) -> Iterator[Listing]:
@@ -205,7 +203,7 @@ def coop(entry: Entry, roots: Sequence[Path]) -> Iterator[Listing]:
         raise FolderError(f"{folder}: {listed}; leave one, that of the data set to read")
     rows = _coop_rows(path)
     by_label: dict[int, str] = {}
-    for _, (_, label, name) in rows:
+    for _, _, label, name in rows:
         if by_label.setdefault(label, name) != name:
             raise damaged(path, f"label {label} is both '{by_label[label]}' and '{name}'", "split")
     missing = sorted(set(range(len(by_label))) - set(by_label))
@@ -216,30 +214,30 @@ def coop(entry: Entry, roots: Sequence[Path]) -> Iterator[Listing]:
         raise damaged(path, "two labels have one name", "split")
     result = Listing(roots[0], names, label_files=[path])
     yield result
-    images = locate(entry, roots, rows[0][1][0])
-    for part, (image, label, _) in rows:
+    images = locate(entry, roots, rows[0][1])
+    for part, image, label, _ in rows:
         result.add(images / image, image, label, part=part)
 
 
-def _coop_rows(path: Path) -> list[tuple[int, _CoopRow]]:
-    """Return each image's part and row; refuse a file that names an image twice."""
+def _coop_rows(path: Path) -> list[tuple[int, str, int, str]]:
+    """Return each image's part, path, label and class name; refuse a file that names an image twice."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, *DAMAGE) as error:
         raise damaged(path, f"damaged ({error})", "split") from error
     if not isinstance(content, dict) or not all(isinstance(content.get(name), list) for name in _COOP_PARTS):
         raise damaged(path, "expected lists of images named train, val and test", "split")
-    rows: list[tuple[int, _CoopRow]] = []
+    rows: list[tuple[int, str, int, str]] = []
     for name, part in _COOP_PARTS.items():
         for row in content[name]:
             match row:
                 case [str(image), int(label), str(class_name)] if label >= 0 and class_name:
                     if image != posixpath.normpath(image) or image[0] in "/." or "*" in image:
                         raise damaged(path, f"{image!r:.100} is not a plain path within its folder", "split")
-                    rows.append((part, (image, label, class_name)))
+                    rows.append((part, image, label, class_name))
                 case _:
                     raise damaged(path, f"{row!r} is not [image, label, class name]", "split")
-    images = {image for _, (image, _, _) in rows}
+    images = {image for _, image, _, _ in rows}
     if not rows or len(images) < len(rows):
         raise damaged(path, "it lists no image" if not rows else "it lists an image twice", "split")
     return rows
