@@ -171,32 +171,23 @@ def commit_of(folder: Path, file: str = "") -> str:
     """
     try:
         commit = _git(folder, "rev-parse", "--short", "HEAD")
-        filters = _filters_off(folder)
-        changed = (
-            " with changes" if _git(folder, *filters, "status", "--porcelain", "--untracked-files=no") else ""
-        )
+        # To compare contents, ``git status`` runs the filters that a checkout's own config names, so a
+        # foreign checkout could run any program. Filters of the user's config (git-lfs) stay.
+        named = r"^filter\..*\.(clean|process|required)$"
+        listed = _git(folder, "config", "--show-scope", "--name-only", "--get-regexp", named, fails_with=1)
+        filters_off = [
+            part
+            for scope, name in (line.split("\t", 1) for line in listed.splitlines())
+            if scope in ("local", "worktree")
+            for part in ("-c", f"{name}={'false' if name.endswith('.required') else ''}")
+        ]
+        status = _git(folder, *filters_off, "status", "--porcelain", "--untracked-files=no")
+        changed = " with changes" if status else ""
         if file and not _git(folder, "ls-files", "--", file):
             changed += f" without {file}"
     except (OSError, subprocess.SubprocessError):  # no git, no repository, or an unresponsive disk
         return ""
     return f"{commit}{changed}"
-
-
-def _filters_off(folder: Path) -> list[str]:
-    """Return options that keep git from running the filters that a checkout's own config names.
-
-    ``git status`` runs them to compare contents, so a foreign checkout could run any program. Filters of the
-    user's config (git-lfs) stay.
-    """
-    named = r"^filter\..*\.(clean|process|required)$"
-    listed = _git(folder, "config", "--show-scope", "--name-only", "--get-regexp", named, fails_with=1)
-    scopes = (line.split("\t", 1) for line in listed.splitlines())
-    return [
-        part
-        for scope, name in scopes
-        if scope in ("local", "worktree")
-        for part in ("-c", f"{name}={'false' if name.endswith('.required') else ''}")
-    ]
 
 
 def _git(folder: Path, *arguments: str, fails_with: int = 0) -> str:

@@ -235,24 +235,20 @@ class Server:
 
     def train(self, received: Params, clients: Tensor, round_: int) -> Gathered:
         """Train, and halve the chunk whenever the memory of a GPU is used up."""
-
-        def attempt(chunk: int) -> Gathered:
-            self.chunk = chunk
-            return self._train(received, clients, round_)
-
-        return fitting(attempt, self.chunk)[0]
+        return fitting(lambda chunk: self._train(received, clients, round_, chunk), self.chunk)[0]
 
     @property
     def at_once(self) -> dict[str, int]:
         """What is computed at once, as ``Notice.fitted`` records it."""
         return {"chunk": self.chunk, "passes_halved": self.worker.fit.halved}
 
-    def _train(self, received: Params, clients: Tensor, round_: int) -> Gathered:
+    def _train(self, received: Params, clients: Tensor, round_: int, chunk: int) -> Gathered:
         """Train in chunks of a cohort; the clients' uploads are joined in client order.
 
         Of a method that needs only means, uploads are summed as they arrive instead of stored; those of a few
         participants are stored too if the method has diagnostics.
         """
+        self.chunk = chunk
         method, samples = self.method, self.federation.train.counts[clients]
         only_means = method.trains and method.needs_only_means
         means: dict[str, RunningMean] = {}

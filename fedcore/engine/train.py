@@ -364,14 +364,23 @@ def _make_cohorts(
     images: ImageSet,
     federations: dict[BackboneConfig, Federation],
 ) -> Generator[Notice, None, tuple[Method, Federation, tuple[Cohort, ...]]]:
-    """Return the server's method and federation, and all cohorts; tests without a value are left out."""
+    """Return the server's method and federation, and all cohorts.
+
+    Tests on which the method has no value are left out; notices say why.
+    """
     cls, first = registry.get(run.method.name), backbones(run)[0]
     if inputs.cross_class is not None:
         of_clients = cohorts_of_one(cls, config, federations[first], images, inputs.cross_class)
         return of_clients[0].method, federations[first], of_clients
     method = make(cls, config, federations[first].problem)
     yield from _drawn_texts_notice(method)
-    federations = yield from _with_values(method, federations)
+    if federations[first].label_spaces and (reason := reason_without_value(method)):
+        yield Notice(f"{NO_VALUE}on new classes: {reason}")
+        federations = {wanted: replace(f, label_spaces=()) for wanted, f in federations.items()}
+    new = federations[first].newcomers
+    if new is not None and (reason := reason_without_adaptation(method, new)):
+        yield Notice(f"{NO_VALUE}of unseen clients after adaptation: {reason}")
+        federations = {wanted: replace(f, newcomers=None) for wanted, f in federations.items()}
     cohorts, start = [], 0
     for i, cohort in enumerate(run.cohorts):
         federation = federations[cohort.backbone or run.backbone]
@@ -402,21 +411,6 @@ def _encode(
     yield from map(Notice, notes)
     files[path] = integrity.identity(path)
     return encodings.read(path)
-
-
-def _with_values(
-    method: Method, federations: dict[BackboneConfig, Federation]
-) -> Generator[Notice, None, dict[BackboneConfig, Federation]]:
-    """Return the federations without the tests on which the method has no value; notices say why."""
-    federation = next(iter(federations.values()))
-    if federation.label_spaces and (reason := reason_without_value(method)):
-        yield Notice(f"{NO_VALUE}on new classes: {reason}")
-        federations = {wanted: replace(f, label_spaces=()) for wanted, f in federations.items()}
-    new = federation.newcomers
-    if new is not None and (reason := reason_without_adaptation(method, new)):
-        yield Notice(f"{NO_VALUE}of unseen clients after adaptation: {reason}")
-        federations = {wanted: replace(f, newcomers=None) for wanted, f in federations.items()}
-    return federations
 
 
 def reason_without_value(method: Method) -> str:

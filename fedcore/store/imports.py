@@ -226,7 +226,18 @@ def merge_experiment(database: sqlite3.Connection, row: sqlite3.Row, text: str) 
             if values["started_at"] is not None and values["finished_at"] is None:
                 values["finished_at"] = time.time()  # or its clock would go on
         run_id = insert_row(database, "runs", values)
-        _copy_run(database, run_id, run["id"])
+        for table in RUN_TABLES:
+            names = ", ".join(_portable_columns(table))
+            database.execute(
+                f"INSERT INTO main.{table}(run_id, {names}) "
+                f"SELECT ?, {names} FROM {THEIRS}.{table} WHERE run_id=?",
+                [run_id, run["id"]],
+            )
+        database.execute(  # the digests that were compared with these rows
+            "INSERT INTO main.digests(run_id, round, digest) SELECT ?, d.round, d.digest "
+            f"FROM {THEIRS}.digests d JOIN {THEIRS}.rounds r USING (run_id, round) WHERE d.run_id=?",
+            [run_id, run["id"]],
+        )
         _check_rows(database, run_id, checked.rounds_done)
         update_summary(database, run_id)
         write_digests(database, run_id, rounds_without(database, run_id))
@@ -242,22 +253,6 @@ def _portable(row: sqlite3.Row) -> dict[str, Any]:
         if name.endswith("_at") and value is not None and not 0 <= value < LATEST:
             raise ValueError(f"{name} is not a time in seconds since 1970")
     return values
-
-
-def _copy_run(database: sqlite3.Connection, run_id: int, theirs: int) -> None:
-    """Copy the rows of a run of the attached copy, and the digests that were compared with them."""
-    for table in RUN_TABLES:
-        names = ", ".join(_portable_columns(table))
-        database.execute(
-            f"INSERT INTO main.{table}(run_id, {names}) "
-            f"SELECT ?, {names} FROM {THEIRS}.{table} WHERE run_id=?",
-            [run_id, theirs],
-        )
-    database.execute(
-        "INSERT INTO main.digests(run_id, round, digest) SELECT ?, d.round, d.digest "
-        f"FROM {THEIRS}.digests d JOIN {THEIRS}.rounds r USING (run_id, round) WHERE d.run_id=?",
-        [run_id, theirs],
-    )
 
 
 def _check_rows(database: sqlite3.Connection, run_id: int, rounds_done: int) -> None:

@@ -41,7 +41,14 @@ def _views_and_named_keys(database: Database) -> None:
         write_identity(connection, run_id)
         if run_id in damaged:  # what the copies have detected is not forgotten with them
             connection.execute("UPDATE digests SET digest='' WHERE run_id=? AND round=-1", [run_id])
-    _seal_results(connection)
+    db = Path(connection.execute("PRAGMA database_list").fetchone()[2])
+    tasks = connection.execute(
+        "SELECT id, kind, key, run_id, result FROM tasks WHERE json_valid(result) "
+        "AND (run_id IS NULL OR run_id IN (SELECT id FROM runs))"
+    )
+    for number, kind, key, run_id, result in tasks.fetchall():  # a digest covers a result's arrays too
+        sealed = seal(json.loads(result), task_folder(db, kind, key, run_id))
+        connection.execute("UPDATE tasks SET result=? WHERE id=?", [sealed, number])
 
 
 def upgrade(connection: sqlite3.Connection) -> None:
@@ -91,15 +98,3 @@ def _with_linear(method: MethodEntry) -> MethodEntry:
     if method.name != "fedtpg" or method.file is not None:
         return method
     return method.model_copy(update={"config": {"attention_init": "linear", **method.config}})
-
-
-def _seal_results(connection: sqlite3.Connection) -> None:
-    """Give the results of tasks a digest, which covers their arrays too."""
-    db = Path(connection.execute("PRAGMA database_list").fetchone()[2])
-    rows = connection.execute(
-        "SELECT id, kind, key, run_id, result FROM tasks WHERE json_valid(result) "
-        "AND (run_id IS NULL OR run_id IN (SELECT id FROM runs))"
-    )
-    for number, kind, key, run_id, result in rows.fetchall():
-        sealed = seal(json.loads(result), task_folder(db, kind, key, run_id))
-        connection.execute("UPDATE tasks SET result=? WHERE id=?", [sealed, number])
