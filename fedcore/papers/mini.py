@@ -166,7 +166,10 @@ def _method(entry: MethodEntry, width: int) -> MethodEntry:
     config.update({k: cap for k, cap in CAPS.items() if (large.get(k) or 0) > cap})
     rates = {k: min(LARGEST_RATE, RATE * large[k]) for k in RATES if large.get(k)}
     config.update({k: faster for k, faster in rates.items() if faster > large[k]})
-    config.update(_two_lengths(large))
+    lengths = {k: large[k] for k in ("prompt_length", "personal_length") if large.get(k)}
+    longer = max(lengths, key=lengths.__getitem__, default="")
+    if len(lengths) == 2 and lengths[longer] > CAPS[longer]:  # they keep their ratio, the longer at its cap
+        config.update({k: max(1, round(CAPS[longer] * n / lengths[longer])) for k, n in lengths.items()})
     config.update({k: of[large[k]] for k, of in SMALLER.items() if large.get(k) in of})
     for texts in class_texts.fields(registry.get(entry.name).Config):
         config.pop(texts, None)  # they describe the classes of another data set
@@ -175,15 +178,6 @@ def _method(entry: MethodEntry, width: int) -> MethodEntry:
     if "," in str(config.get("local_length", "")):  # one length per client fits the large federation only
         config["local_length"] = "random:4-64"
     return entry.model_copy(update={"config": config})
-
-
-def _two_lengths(large: dict[str, Any]) -> dict[str, int]:
-    """Return two prompt lengths in the same ratio, the longer at its cap; empty if the caps allow both."""
-    lengths = {k: large[k] for k in ("prompt_length", "personal_length") if large.get(k)}
-    longer = max(lengths, key=lengths.__getitem__, default="")
-    if len(lengths) < 2 or lengths[longer] <= CAPS[longer]:
-        return {}
-    return {k: max(1, round(CAPS[longer] * n / lengths[longer])) for k, n in lengths.items()}
 
 
 def stand_ins(experiment: Experiment) -> dict[str, str]:

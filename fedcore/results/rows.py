@@ -376,8 +376,12 @@ def _other_tests(row: ComparisonRow, expected: Mapping[SeedAndDomain, TestSets],
         seed, domain = result.run.seed, result.run.held_out
         theirs, totals = expected.get((seed, domain)), True
         if theirs is None and not trusted:
+            # a seed without a counterpart: the test sets in which all other seeds agree, and their totals
+            # unless each seed draws its own
             others = [sets for (_, held), sets in expected.items() if held == domain]
-            theirs, totals = _common(others, drawn)
+            names = [{kind: set(sets[kind]) for kind in sets} for sets in others]
+            theirs = others[0] if others and all(n == names[0] for n in names) else None
+            totals = bool(others) and not drawn and all(sets == others[0] for sets in others)
             unknown = unknown or not totals
         else:
             matched = matched or theirs is not None
@@ -398,15 +402,6 @@ def _other_tests(row: ComparisonRow, expected: Mapping[SeedAndDomain, TestSets],
     if unknown and not matched:
         return "no seed in common with the other rows, so it is unknown whether the test samples agree"
     return ""
-
-
-def _common(others: Sequence[TestSets], drawn: bool) -> tuple[TestSets | None, bool]:
-    """Return the test sets to expect of a seed without a counterpart, and whether to expect their totals."""
-    if not others:
-        return None, False
-    names = [{kind: set(sets[kind]) for kind in sets} for sets in others]
-    agree = all(n == names[0] for n in names)
-    return others[0] if agree else None, not drawn and all(sets == others[0] for sets in others)
 
 
 def _difference(ours: Mapping[str, int], theirs: Mapping[str, int], noun: str, totals: bool) -> str:

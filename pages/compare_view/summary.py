@@ -15,7 +15,7 @@ from fedcore.results.metrics import BREAKDOWNS, METRICS, RULES, Breakdown, Metri
 from fedcore.results.progress import budget_text
 from fedcore.results.rows import ComparisonRow
 from fedcore.results.statistics import TESTS, group_by, signed
-from fedcore.results.summary import PrintedValue, Summary, SummaryRow, SummaryTable
+from fedcore.results.summary import Summary, SummaryRow, SummaryTable
 from pages.compare_view.charts import draw_best
 from pages.compare_view.controls import MARKS, SORT, ShownComparison
 from pages.widgets import background, markup
@@ -199,7 +199,14 @@ def _printed_column(summary: Summary, metric: Metric) -> SummaryColumn:
         """Return printed values as HTML that opens to their tables, and to ours if the rule is the same."""
         values = row.printed[metric]
         texts = dict.fromkeys(f"{v.text(DIGITS)} {v.comparability.mark}".rstrip() for v in values)
-        lines = [_printed_line(summary, row, metric, value) for value in values]
+        lines = []
+        for value in values:
+            same_rule = value.rule == summary.comparison.rule
+            line = f"{markup.esc(value.source)}: {markup.esc(value.method)} <b>{value.text()}</b>"
+            if metric in row.row.stats and same_rule and value.comparability.state != "not comparable":
+                line += f", ours {signed(row.row.stats[metric].mean - value.value, 2)}"
+            line += "" if same_rule else f", {RULES[value.rule]}"
+            lines.append(f"{line} ({markup.esc(value.comparability.text)})")
         return markup.unfolding(" / ".join(texts), lines) if values else markup.faint("not printed")
 
     return SummaryColumn(
@@ -209,15 +216,6 @@ def _printed_column(summary: Summary, metric: Metric) -> SummaryColumn:
         lambda r: r.printed[metric][0].value if r.printed[metric] else None,
         "What papers print for this row",
     )
-
-
-def _printed_line(summary: Summary, row: SummaryRow, metric: Metric, value: PrintedValue) -> str:
-    same_rule = value.rule == summary.comparison.rule
-    line = f"{markup.esc(value.source)}: {markup.esc(value.method)} <b>{value.text()}</b>"
-    if metric in row.row.stats and same_rule and value.comparability.state != "not comparable":
-        line += f", ours {signed(row.row.stats[metric].mean - value.value, 2)}"
-    line += "" if same_rule else f", {RULES[value.rule]}"
-    return f"{line} ({markup.esc(value.comparability.text)})"
 
 
 def _difference_columns(summary: Summary) -> list[SummaryColumn]:

@@ -236,34 +236,28 @@ def draw_differences(
             "**The pictures behind a difference**",
             help="Click a cell, or choose here: test images that one of the two methods, or both, get wrong.",
         )
-        marked = _choose_cell(rows, gaps, key)
-        _answer(store, rows[order[marked[0]]], reference, gaps[order[marked[0]]], marked, key)
+        columns = st.columns(3)
+        method = columns[0].selectbox(
+            "Method", list(rows), format_func=lambda k: rows[k].label, key=f"{key}_method"
+        )
+        panel = gaps[method]
+        for name, names in (("model", panel.rows), ("set", panel.columns)):
+            if st.session_state.get(f"{key}_{name}") not in names:
+                st.session_state.pop(f"{key}_{name}", None)  # another method's
+        model = columns[1].selectbox("Model of", panel.rows, key=f"{key}_model")
+        test_set = columns[2].selectbox("Test set", panel.columns, key=f"{key}_set")
+        marked = order.index(method), panel.rows.index(model), panel.columns.index(test_set)
+        _answer(store, rows[method], reference, model, test_set, key)
     with left:
         beside = 1 if session.is_narrow() else 2
         drawn = replace(figure, columns=beside, marked=marked)
         charts.draw_figure(drawn, chart_key, share=0.6, on_cell=chosen)
 
 
-def _choose_cell(rows: Mapping[str, ComparisonRow], gaps: Mapping[str, Panel], key: str) -> Place:
-    """Draw the choice of a method, a model and a test set, and return the cell."""
-    columns = st.columns(3)
-    method = columns[0].selectbox(
-        "Method", list(rows), format_func=lambda k: rows[k].label, key=f"{key}_method"
-    )
-    panel = gaps[method]
-    for name, names in (("model", panel.rows), ("set", panel.columns)):
-        if st.session_state.get(f"{key}_{name}") not in names:
-            st.session_state.pop(f"{key}_{name}", None)  # another method's
-    model = columns[1].selectbox("Model of", panel.rows, key=f"{key}_model")
-    test_set = columns[2].selectbox("Test set", panel.columns, key=f"{key}_set")
-    return list(gaps).index(method), panel.rows.index(model), panel.columns.index(test_set)
-
-
 def _answer(
-    store: Store, row: ComparisonRow, reference: ComparisonRow, panel: Panel, cell: Place, key: str
+    store: Store, row: ComparisonRow, reference: ComparisonRow, model: str, test_set: str, key: str
 ) -> None:
     """Draw the images of a cell, or the search for them, which a click on it has asked for already."""
-    model, test_set = panel.rows[cell[1]], panel.columns[cell[2]]
     ours, theirs = (  # the runs that FedLens trained, by seed and held-out domain
         {(v.run.seed, v.run.held_out): v.run for v in g.runs if v.run.origin == "engine"}
         for g in (row, reference)

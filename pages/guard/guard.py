@@ -203,27 +203,25 @@ class Guard:
         """Return the answer to a visitor who must identify first; None for one who may pass."""
         given = request.query_params.get(PARAMETER)
         if given is not None and request.scope["type"] == "http" and equal(given, self.token):
-            return self._welcome(request)
+            # a cookie takes the place of the token, so that the browser's history does not keep it
+            query = parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
+            rest = urlencode([(name, value) for name, value in query if name != PARAMETER])
+            headers = {"Location": f"?{rest}", "Cache-Control": "no-store"}
+            answer = Response(status_code=303, headers=headers)
+            answer.set_cookie(
+                self.cookie,
+                self.cookie_value,
+                max_age=COOKIE_SECONDS,
+                path=self.path,
+                secure=request.scope["scheme"] in ("https", "wss"),
+                httponly=True,
+                samesite="lax",
+            )
+            return answer
         if equal(request.cookies.get(self.cookie, ""), self.cookie_value) or is_same_account(request):
             return None
         wants_page = "text/html" in request.headers.get("accept", "")
         return HTMLResponse(PAGE.format(text=DENIED), 403) if wants_page else PlainTextResponse(DENIED, 403)
-
-    def _welcome(self, request: HTTPConnection) -> Response:
-        """Exchange the token in the address for a cookie, so that the browser's history does not keep it."""
-        query = parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        rest = urlencode([(name, value) for name, value in query if name != PARAMETER])
-        answer = Response(status_code=303, headers={"Location": f"?{rest}", "Cache-Control": "no-store"})
-        answer.set_cookie(
-            self.cookie,
-            self.cookie_value,
-            max_age=COOKIE_SECONDS,
-            path=self.path,
-            secure=request.scope["scheme"] in ("https", "wss"),
-            httponly=True,
-            samesite="lax",
-        )
-        return answer
 
 
 def is_same_account(request: HTTPConnection) -> bool:

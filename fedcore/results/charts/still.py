@@ -54,7 +54,10 @@ def still(figure: go.Figure, width: float, name: str = "a figure", aspect: float
         return _parallel(traces[0], width)
     axes = axes_of(traces, layout)
     bar = layout.get("coloraxis") if any(t["type"] == "heatmap" for t in traces) else None
-    lines = _line_numbers(traces)
+    # for each trace the number of its entry in the legend, which traces of one group share
+    named = [t["type"] != "heatmap" and (t.get("legendgroup") or t.get("name")) for t in traces]
+    groups = list(dict.fromkeys(group for group in named if group is not False))
+    lines = [groups.index(group) if group else None for group in named]
     legend = _legend_rows(traces, lines, layout, width)
     (left, right), (bottom, top), below = _place_axes(axes, layout, width, bar, len(legend), aspect)
     shapes: list[Shape] = []
@@ -144,13 +147,6 @@ def _frame(x: Axis, y: Axis, layout: Mapping[str, Any]) -> list[Shape]:
         beside = left - y.room_beside - 9
         shapes.append(Text(beside, (top + bottom) / 2, y.title, PAPER.faint, TITLE, "middle", -90))
     return shapes
-
-
-def _line_numbers(traces: Sequence[Mapping[str, Any]]) -> list[int | None]:
-    """Return for each trace the number of its entry in the legend, which traces of one group share."""
-    named = [t["type"] != "heatmap" and (t.get("legendgroup") or t.get("name")) for t in traces]
-    groups = list(dict.fromkeys(group for group in named if group is not False))
-    return [groups.index(group) if group else None for group in named]
 
 
 def _annotation(given: Mapping[str, Any], axes: Mapping[str, Axis], across: Point, upright: Point) -> Text:

@@ -161,7 +161,10 @@ def _svg(shape: Shape) -> str:
         pen = f'{_paint("stroke", shape.stroke)} stroke-width="{_number(shape.width)}"'
     if isinstance(shape, Path):
         dash = f' stroke-dasharray="{" ".join(map(_number, shape.dashes))}"' if shape.dashes else ""
-        return f'<path d="{_path(shape)}"{_paint("fill", shape.fill)}{pen}{dash}{line}>{tip}</path>'
+        end = "z" if shape.closed else ""
+        parts = ("L".join(f"{_number(x)} {_number(y)}" for x, y in part.tolist()) for part in shape.parts)
+        path = "".join(f"M{part}{end}" for part in parts)
+        return f'<path d="{path}"{_paint("fill", shape.fill)}{pen}{dash}{line}>{tip}</path>'
     if isinstance(shape, Disc):
         unseen = ' pointer-events="all"' if shape.fill == "none" else ""
         place = f'cx="{_number(shape.x)}" cy="{_number(shape.y)}" r="{_number(shape.radius)}"'
@@ -178,15 +181,13 @@ def _svg(shape: Shape) -> str:
     place = " ".join(f'{name}="{_number(getattr(shape, name))}"' for name in ("x", "y", "width", "height"))
     if isinstance(shape, Box):
         return f"<rect {place}{_paint('fill', shape.fill)}>{tip}</rect>"
+    from PIL import Image as PillowImage  # here: only an image needs it
+
     table = "" if shape.table is None else f' data-table="{shape.table}"'
-    png = base64.b64encode(_png(shape)).decode()
+    buffer = io.BytesIO()
+    PillowImage.fromarray(_enlarged(shape)).save(buffer, "PNG", optimize=True)
+    png = base64.b64encode(buffer.getvalue()).decode()
     return f'<image {place} preserveAspectRatio="none"{table} href="data:image/png;base64,{png}"/>'
-
-
-def _path(shape: Path) -> str:
-    end = "z" if shape.closed else ""
-    parts = ("L".join(f"{_number(x)} {_number(y)}" for x, y in part.tolist()) for part in shape.parts)
-    return "".join(f"M{part}{end}" for part in parts)
 
 
 def _paint(what: str, colour: str) -> str:
@@ -210,14 +211,6 @@ def _enlarged(shape: Image) -> np.ndarray:
     for side in (0, 1):
         rgb = rgb.repeat(max(1, ceil(SHARP / rgb.shape[side])) if rgb.shape[side] > 1 else 1, axis=side)
     return rgb
-
-
-def _png(shape: Image) -> bytes:
-    from PIL import Image as PillowImage
-
-    buffer = io.BytesIO()
-    PillowImage.fromarray(_enlarged(shape)).save(buffer, "PNG", optimize=True)
-    return buffer.getvalue()
 
 
 def pdf_file(picture: Picture) -> bytes:
