@@ -143,40 +143,43 @@ def command(
     """
 
     def add(function: Command) -> Command:
-        signature = inspect.signature(function, eval_str=True)
-
-        @functools.wraps(function)
-        def run(*, methods: list[Path] | None, debug: bool, quiet: bool, **options: object) -> int:
-            is_quiet.set(quiet)
-            try:
-                given = {"methods": {f: registry.load_file(f) for f in methods or ()}, "debug": debug}
-                taken = {option: value for option, value in given.items() if option in signature.parameters}
-                return function(**options, **taken) or DONE
-            except FedLensError as error:
-                return print_error(error.line(), BAD_INPUT, debug)
-            except KeyboardInterrupt:
-                return print_error("interrupted", INTERRUPTED, debug)
-            except BrokenPipeError:
-                # `... | head` is not an error, but Python would flush the closed pipe at exit and print a
-                # traceback.
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-                return NOT_DONE
-            except Exception as error:  # noqa: BLE001 - the last resort: one line; --debug adds the traceback
-                fault = explain(error, "this command")
-                line = f"{first_line(error)}; --debug shows where" if fault is None else fault.line()
-                return print_error(line, NOT_DONE, debug)
-
-        # Typer reads the options of a command from its signature, so the shared ones are appended to it.
-        shared = {"methods": (MethodFiles, None), "debug": (Debug, False), "quiet": (Quiet, False)}
-        parameters = [p for p in signature.parameters.values() if p.name not in shared]
-        for option, (annotation, default) in shared.items():
-            keyword = inspect.Parameter.KEYWORD_ONLY
-            parameters.append(inspect.Parameter(option, keyword, default=default, annotation=annotation))
-        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        group.command(name, hidden=hidden)(run)
+        group.command(name, hidden=hidden)(_with_shared_options(function))
         return function
 
     return add
+
+
+def _with_shared_options(function: Command) -> Command:
+    signature = inspect.signature(function, eval_str=True)
+
+    @functools.wraps(function)
+    def run(*, methods: list[Path] | None, debug: bool, quiet: bool, **options: object) -> int:
+        is_quiet.set(quiet)
+        try:
+            shared_options = {"methods": {f: registry.load_file(f) for f in methods or ()}, "debug": debug}
+            taken = {name: value for name, value in shared_options.items() if name in signature.parameters}
+            return function(**options, **taken) or DONE
+        except FedLensError as error:
+            return print_error(error.line(), BAD_INPUT, debug)
+        except KeyboardInterrupt:
+            return print_error("interrupted", INTERRUPTED, debug)
+        except BrokenPipeError:
+            # `... | head` is not an error. Python would flush the closed pipe at exit and print a traceback.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return NOT_DONE
+        except Exception as error:  # noqa: BLE001 - the last resort: one line, and the traceback with --debug
+            fault = explain(error, "this command")
+            line = f"{first_line(error)}; --debug shows where" if fault is None else fault.line()
+            return print_error(line, NOT_DONE, debug)
+
+    # Typer reads the options of a command from its signature, so the shared ones are appended to it.
+    shared = {"methods": (MethodFiles, None), "debug": (Debug, False), "quiet": (Quiet, False)}
+    parameters = [p for p in signature.parameters.values() if p.name not in shared]
+    for name, (annotation, default) in shared.items():
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(inspect.Parameter(name, keyword, default=default, annotation=annotation))
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return run
 
 
 def print_error(line: str, status: int, debug: bool = False) -> int:
