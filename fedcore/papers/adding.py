@@ -162,7 +162,7 @@ def _save(place: Path, files: Mapping[str, bytes], db: str | Path) -> tuple[Pape
         paper, _ = check(new)
         library.set_added({**added, paper.key: paper})  # audited beside all others, before it is in its place
         try:
-            found = audits.findings()[paper.key]
+            found = audits.findings([paper.key])[paper.key]
         finally:
             library.set_added(added)
         write_whole(new / library.FINDINGS_FILE, findings_text(found).encode())

@@ -46,9 +46,8 @@ _PART = r"(?<=\d)(\([a-z]\)|[a-z])$"
 GroupKey = tuple[object, ...]
 
 
-def findings() -> dict[str, list[Finding]]:
-    """Return what the audits find in each paper, in the order of its values."""
-    papers = library.papers()
+def findings(papers: Collection[str]) -> dict[str, list[Finding]]:
+    """Return what the audits find in each of these papers beside all others, in the order of its values."""
     found = [finding for paper in papers for finding in inside(load(paper))]
     found += [*agreements.equal(load_all()), *agreements.far_apart(load_all())]
     place = {value: i for i, value in reversed([*enumerate(load_all())])}
