@@ -273,13 +273,14 @@ def test_clients_are_counted_by_seed_since_each_may_draw_other_ones(tmp_path: Pa
 
 @pytest.mark.parametrize(("unseen", "clients"), [(0.0, "1000"), (0.25, "750")])
 def test_clients_beyond_those_that_are_evaluated_are_counted_too(
-    tmp_path: Path, unseen: float, clients: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unseen: float, clients: str
 ) -> None:
     db = tmp_path / "runs.db"
+    monkeypatch.setattr("fedcore.results.exports.MAX_EVALUATED_CLIENTS", 4)
     partition = PartitionConfig(kind="iid", clients=1000, unseen=unseen)
     experiment = fill.an_experiment(methods=("fedot",), seeds=(1,), rounds=1, partition=partition)
     _, (writer,) = fill.start(db, experiment)
-    fill.train(writer, clients=[f"client {i}" for i in range(MAX_EVALUATED_CLIENTS)])
+    fill.train(writer, clients=[f"client {i}" for i in range(4)])
     assert {r["clients"] for r in table_of(exported(Store(db), [1]))} == {clients}
 
 

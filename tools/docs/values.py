@@ -16,5 +16,5 @@ def audited() -> dict[Path, str]:
     """Return the ``findings.csv`` of each paper that ships."""
     return {
         library.find(paper).folder / library.FINDINGS_FILE: published.findings_text(found)
-        for paper, found in audits.findings().items()
+        for paper, found in audits.findings(library.papers()).items()
     }
