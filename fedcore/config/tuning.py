@@ -11,7 +11,7 @@ Source: Gulrajani and Lopez-Paz, "In Search of Lost Domain Generalization", ICLR
 import importlib.util
 import math
 import re
-from typing import Any, get_args
+from typing import Any
 
 from fedcore.base.errors import FedLensError, did_you_mean, first_repeated
 from fedcore.base.seeds import numpy_generator
@@ -68,8 +68,7 @@ def search_of(experiment: Experiment) -> tuple[Experiment, list[int]]:
     assert tuning is not None, "callers ask for experiments with a search"
     check(experiment)
     require_sampler(tuning)
-    names = [base_label(entry) for entry in experiment.methods]
-    if twice := first_repeated(names):
+    if twice := first_repeated([base_label(entry) for entry in experiment.methods]):
         raise FedLensError(f"two methods are called '{twice}'; give each its own label", "methods")
     draws = tuning.draws if tuning.sampler == "random" else min(tuning.draws, BATCH)
     entries, positions = [], []
@@ -107,13 +106,8 @@ def method_label(label: str) -> str:
 
 def draw_entry(entry: MethodEntry, number: int, values: dict[str, Any]) -> MethodEntry:
     """Return a method with the values of a draw, named by its number."""
-    return entry.model_copy(
-        update={
-            "config": {**entry.config, **values},
-            "label": f"{base_label(entry)} (draw {number})",
-            "draw": number,
-        }
-    )
+    label = f"{base_label(entry)} (draw {number})"
+    return entry.model_copy(update={"config": {**entry.config, **values}, "label": label, "draw": number})
 
 
 def space_of(experiment: Experiment, position: int) -> SearchSpace:
@@ -134,13 +128,17 @@ def space_of(experiment: Experiment, position: int) -> SearchSpace:
     space = {}
     for name in (name for name in model.model_fields if name in ranges):
         found = _resolved(ranges[name], written[name], places[name])
-        if found is not None:
-            space[name] = found
-            for value in found.choices or (found.low, found.high):
-                try:
-                    registry.build_config(entry.name, {**entry.config, name: value})
-                except FedLensError as error:
-                    raise FedLensError(f"{value} cannot be tried: {error}", places[name]) from error
+        if found is None:
+            continue
+        tried = []
+        for value in found.choices or (found.low, found.high):
+            try:
+                tried.append(getattr(registry.build_config(entry.name, {**entry.config, name: value}), name))
+            except FedLensError as error:
+                raise FedLensError(f"{value} cannot be tried: {error}", places[name]) from error
+        if not found.choices:  # ends of the field's own type: whole numbers are drawn between two of them
+            found = found.model_copy(update={"low": tried[0], "high": tried[1]})
+        space[name] = found
     return space
 
 
@@ -179,16 +177,15 @@ def drawn(tuning: TuningConfig, entry: MethodEntry, space: SearchSpace, number: 
     values: dict[str, Any] = {}
     for name, found in space.items():
         generator = numpy_generator(tuning.seed, "tuning", entry.name, name, number)
-        if found.choices:
+        low, high = found.low, found.high
+        if low is None or high is None:
             values[name] = found.choices[int(generator.integers(len(found.choices)))]
-            continue
-        share, whole, low, high = generator.random(), is_whole(entry.name, name), found.low, found.high
-        assert low is not None and high is not None, "a range without choices has both"
-        if whole and not found.log:  # each whole number has as much of the range as any other
-            values[name] = math.floor(low + (high + 1 - low) * share)
-            continue
-        value = low * (high / low) ** share if found.log else low + (high - low) * share
-        values[name] = round(value) if whole else rounded(found, value)
+        elif isinstance(low, int) and not found.log:  # each number has as much of the range as any other
+            values[name] = math.floor(low + (high + 1 - low) * generator.random())
+        else:
+            share = generator.random()
+            value = low * (high / low) ** share if found.log else low + (high - low) * share
+            values[name] = round(value) if isinstance(low, int) else rounded(found, value)
     return values
 
 
@@ -208,12 +205,6 @@ def contains(found: SearchRange, value: Any) -> bool:
     if found.low is None or found.high is None:
         return value in found.choices
     return isinstance(value, int | float) and found.low <= value <= found.high
-
-
-def is_whole(method: str, field: str) -> bool:
-    """Return whether a hyper-parameter takes whole numbers only."""
-    kinds = registry.get(method).Config.model_fields[field].annotation
-    return kinds is int or int in get_args(kinds)
 
 
 def require_sampler(tuning: TuningConfig) -> None:
