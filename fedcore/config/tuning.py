@@ -11,7 +11,7 @@ Source: Gulrajani and Lopez-Paz, "In Search of Lost Domain Generalization", ICLR
 import importlib.util
 import math
 import re
-from typing import Any, get_args
+from typing import Any
 
 from fedcore.base.errors import FedLensError, did_you_mean, first_repeated
 from fedcore.base.seeds import numpy_generator
@@ -68,8 +68,7 @@ def search_of(experiment: Experiment) -> tuple[Experiment, list[int]]:
     assert tuning is not None, "callers ask for experiments with a search"
     check(experiment)
     require_sampler(tuning)
-    names = [base_label(entry) for entry in experiment.methods]
-    if twice := first_repeated(names):
+    if twice := first_repeated([base_label(entry) for entry in experiment.methods]):
         raise FedLensError(f"two methods are called '{twice}'; give each its own label", "methods")
     draws = tuning.draws if tuning.sampler == "random" else min(tuning.draws, BATCH)
     entries, positions = [], []
@@ -107,13 +106,8 @@ def method_label(label: str) -> str:
 
 def draw_entry(entry: MethodEntry, number: int, values: dict[str, Any]) -> MethodEntry:
     """Return a method with the values of a draw, named by its number."""
-    return entry.model_copy(
-        update={
-            "config": {**entry.config, **values},
-            "label": f"{base_label(entry)} (draw {number})",
-            "draw": number,
-        }
-    )
+    label = f"{base_label(entry)} (draw {number})"
+    return entry.model_copy(update={"config": {**entry.config, **values}, "label": label, "draw": number})
 
 
 def space_of(experiment: Experiment, position: int) -> SearchSpace:
@@ -133,22 +127,18 @@ def space_of(experiment: Experiment, position: int) -> SearchSpace:
         places |= {name: f"tuning.space.{who}.{name}" for name in fields}
     space = {}
     for name in (name for name in model.model_fields if name in ranges):
-        found, own = ranges[name], written[name]
-        if found.factor is not None:
-            if isinstance(own, bool) or not isinstance(own, int | float):
-                raise FedLensError(
-                    f"a factor needs a number, and the value as written is {own}", places[name]
-                )
-            if own <= 0:
-                continue  # there is no range around 0
-            low, high = _to_digits(own / found.factor), _to_digits(own * found.factor)
-            found = SearchRange(low=low, high=high, log=True)
-        space[name] = found
+        found = _resolved(ranges[name], written[name], places[name])
+        if found is None:
+            continue
+        tried = []
         for value in found.choices or (found.low, found.high):
             try:
-                registry.build_config(entry.name, {**entry.config, name: value})
+                tried.append(getattr(registry.build_config(entry.name, {**entry.config, name: value}), name))
             except FedLensError as error:
                 raise FedLensError(f"{value} cannot be tried: {error}", places[name]) from error
+        if not found.choices:  # ends of the field's own type: whole numbers are drawn between two of them
+            found = found.model_copy(update={"low": tried[0], "high": tried[1]})
+        space[name] = found
     return space
 
 
@@ -168,6 +158,18 @@ def _given(experiment: Experiment, entry: MethodEntry) -> list[tuple[str, dict[s
     return [(who, experiment.tuning.space[who]) for who in order if who in experiment.tuning.space]
 
 
+def _resolved(found: SearchRange, written: Any, place: str) -> SearchRange | None:
+    """Return a range without factor; None for a factor around 0, which has no range."""
+    if found.factor is None:
+        return found
+    if isinstance(written, bool) or not isinstance(written, int | float):
+        raise FedLensError(f"a factor needs a number, and the value as written is {written}", place)
+    if written <= 0:
+        return None
+    low, high = _to_digits(written / found.factor), _to_digits(written * found.factor)
+    return SearchRange(low=low, high=high, log=True)
+
+
 def drawn(tuning: TuningConfig, entry: MethodEntry, space: SearchSpace, number: int) -> dict[str, Any]:
     """Return the values of a random draw; none for draw 1, which is the method as written."""
     if number == 1:
@@ -175,16 +177,15 @@ def drawn(tuning: TuningConfig, entry: MethodEntry, space: SearchSpace, number: 
     values: dict[str, Any] = {}
     for name, found in space.items():
         generator = numpy_generator(tuning.seed, "tuning", entry.name, name, number)
-        if found.choices:
+        low, high = found.low, found.high
+        if low is None or high is None:
             values[name] = found.choices[int(generator.integers(len(found.choices)))]
-            continue
-        share, whole, low, high = generator.random(), is_whole(entry.name, name), found.low, found.high
-        assert low is not None and high is not None, "a range without choices has both"
-        if whole and not found.log:  # each whole number has as much of the range as any other
-            values[name] = math.floor(low + (high + 1 - low) * share)
-            continue
-        value = low * (high / low) ** share if found.log else low + (high - low) * share
-        values[name] = round(value) if whole else rounded(found, value)
+        elif isinstance(low, int) and not found.log:  # each number has as much of the range as any other
+            values[name] = math.floor(low + (high + 1 - low) * generator.random())
+        else:
+            share = generator.random()
+            value = low * (high / low) ** share if found.log else low + (high - low) * share
+            values[name] = round(value) if isinstance(low, int) else rounded(found, value)
     return values
 
 
@@ -197,19 +198,6 @@ def rounded(found: SearchRange, value: Any) -> Any:
 
 def _to_digits(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
-
-
-def contains(found: SearchRange, value: Any) -> bool:
-    """Return whether a value lies in a range or is one of the choices."""
-    if found.low is None or found.high is None:
-        return value in found.choices
-    return isinstance(value, int | float) and found.low <= value <= found.high
-
-
-def is_whole(method: str, field: str) -> bool:
-    """Return whether a hyper-parameter takes whole numbers only."""
-    kinds = registry.get(method).Config.model_fields[field].annotation
-    return kinds is int or int in get_args(kinds)
 
 
 def require_sampler(tuning: TuningConfig) -> None:

@@ -9,15 +9,15 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedcore.base.errors import RESERVE, FedLensError, disk_usage
+from fedcore.base.errors import RESERVE, FedLensError, disk_usage, plain_errors
 from fedcore.base.lazy import torch
 from fedcore.data import integrity as arrays
 from fedcore.engine import checkpoint
 from fedcore.store import Store
-from fedcore.store.database import task_folder
+from fedcore.store.database import read_only, task_folder
 from fedcore.store.jobs import JOB_TABLES
 from fedcore.store.liveness import is_held, lock_folder
-from fedcore.store.schema import VERSION
+from fedcore.store.schema import VERSION, tables
 
 RUN_FOLDER = re.compile(r"run-\d+-[0-9a-zA-Z]{8}")
 
@@ -133,9 +133,8 @@ def _used_folders(store: Store) -> set[Path] | None:
     used: set[Path] = set()
     for db in sorted(path for path in store.path.parent.iterdir() if path.is_file() and _is_sqlite(path)):
         try:
-            with closing(sqlite3.connect(f"{db.as_uri()}?mode=ro", uri=True)) as connection:
-                tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
-                if not {"experiments", "runs", "tasks"} <= tables:
+            with plain_errors(db), closing(read_only(db)) as connection:
+                if not {"experiments", "runs", "tasks"} <= tables(connection):
                     continue
                 runs = connection.execute(
                     "SELECT r.id, e.uuid FROM runs r JOIN experiments e ON e.id=r.experiment_id"
@@ -145,7 +144,7 @@ def _used_folders(store: Store) -> set[Path] | None:
                 used |= {store.artifacts / f"run-{number}-{uuid[:8]}" for number, uuid in runs}
                 tasks = connection.execute("SELECT kind, key FROM tasks WHERE run_id IS NULL")
                 used |= {task_folder(db, kind, key) for kind, key in tasks}
-        except sqlite3.Error:
+        except (FedLensError, sqlite3.Error):
             return None  # any of the folders may belong to it
     return used
 

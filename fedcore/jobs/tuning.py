@@ -19,9 +19,7 @@ from fedcore.config.tuning import (
     BATCH,
     SearchSpace,
     base_label,
-    contains,
     draw_entry,
-    is_whole,
     require_sampler,
     rounded,
     space_of,
@@ -40,16 +38,14 @@ def advance(store: Store, experiment_id: int, claimer: Claimer | None = None) ->
     draws = [draw for of_method in by_method.values() for draw in of_method]
     if tuning is None or tuning.final or any(draw.status not in ("done", "failed") for draw in draws):
         return None
-    further = _further_draws(row.config, tuning, by_method)
-    if further:
+    if tuning.sampler == "tpe" and (further := _further_draws(row.config, tuning, by_method)):
         return store.searches.add_draws(experiment_id, len(draws), further, claimer)
-    selected = {label: best for label, of_method in by_method.items() if (best := best_draw(of_method))}
-    if not selected:
+    final, runs = _final(row.uuid, row.config, tuning, by_method)
+    if not runs:
         raise FedLensError(
             f"all {counted(len(draws), 'draw')} of the search in experiment {experiment_id} failed, so no "
             "values can be selected; the logs of the runs say why"
         )
-    final, runs = _final(row.uuid, row.config, tuning, by_method, selected)
     return store.searches.conclude(experiment_id, final, runs, claimer)
 
 
@@ -70,20 +66,17 @@ def _problems(store: Store) -> Path:
 
 
 def _final(
-    search: str,
-    config: Experiment,
-    tuning: TuningConfig,
-    by_method: Mapping[str, Sequence[Draw]],
-    selected: Mapping[str, Draw],
+    search: str, config: Experiment, tuning: TuningConfig, by_method: Mapping[str, Sequence[Draw]]
 ) -> tuple[Experiment, list[RunConfig]]:
     """Return the experiment with the selected values, and its runs with their complete configs."""
     entries, templates, lines = [], [], []
     for i, entry in enumerate(config.methods):
         label = base_label(entry)
-        if (best := selected.get(label)) is None:
+        draws = by_method.get(label, ())
+        if (best := best_draw(draws)) is None:
             lines.append(f"{label}: no draw of the search succeeded, so it has no runs.")
             continue
-        draws, stored, values = by_method[label], best.config.method, {}
+        stored, values = best.config.method, {}
         if len({draw.config.method.sha256 for draw in draws}) > 1:
             lines.append(f"{label}: its file was changed during the search, so its draws ran different code.")
         if best.number > 1:  # the user may have deleted draw 1, with which it could be compared
@@ -129,8 +122,6 @@ def _further_draws(
 ) -> list[RunConfig]:
     """Return the next draws that TPE proposes for each method; none once all are made."""
     runs: list[RunConfig] = []
-    if tuning.sampler != "tpe":
-        return runs
     for i, entry in enumerate(config.methods):
         draws, space = by_method.get(base_label(entry), ()), space_of(config, i)
         made = draws[-1].number if draws else tuning.draws
@@ -138,13 +129,10 @@ def _further_draws(
         if not space or not numbers:
             continue
         first = draws[0].config  # with all defaults resolved; draws differ in searched values only
+        method = first.method.model_copy(update={"label": base_label(entry)})
         proposed = propose(tuning, entry.name, space, draws, len(numbers))
         for number, values in zip(numbers, proposed, strict=True):
-            named = draw_entry(entry, number, {})
-            method = first.method.model_copy(
-                update={"config": {**first.method.config, **values}, "label": named.label, "draw": number}
-            )
-            runs.append(first.model_copy(update={"method": method}))
+            runs.append(first.model_copy(update={"method": draw_entry(method, number, values)}))
     return runs
 
 
@@ -159,15 +147,16 @@ def propose(
     import optuna  # an extra, which takes a second to load
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    distributions = {field: _distribution(found, is_whole(name, field)) for field, found in space.items()}
+    distributions = {field: _distribution(found) for field, found in space.items()}
     seed = derive(tuning.seed, "tpe", name, draws[-1].number + 1) % 2**32
     sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=BATCH, constant_liar=True)
     study = optuna.create_study(direction="maximize", sampler=sampler)
     for draw in draws:
         config = registry.build_config(name, draw.config.method.config)
         params = {field: getattr(config, field) for field in space}
-        inside = all(contains(space[field], value) for field, value in params.items())
-        if inside and draw.validation is not None:  # the method as written may lie outside of a given range
+        if draw.validation is None:
+            continue
+        with suppress(ValueError):  # the method as written may lie outside of a given range
             study.add_trial(
                 optuna.trial.create_trial(params=params, distributions=distributions, value=draw.validation)
             )
@@ -175,12 +164,11 @@ def propose(
     return [{field: rounded(space[field], value) for field, value in params.items()} for params in asked]
 
 
-def _distribution(found: SearchRange, whole: bool) -> Any:
+def _distribution(found: SearchRange) -> Any:
     from optuna import distributions
 
-    if found.choices:
+    if found.low is None or found.high is None:
         return distributions.CategoricalDistribution(found.choices)
-    assert found.low is not None and found.high is not None, "a range without choices has both"
-    if whole:
-        return distributions.IntDistribution(int(found.low), int(found.high), log=found.log)
+    if isinstance(found.low, int):
+        return distributions.IntDistribution(found.low, int(found.high), log=found.log)
     return distributions.FloatDistribution(found.low, found.high, log=found.log)

@@ -270,13 +270,10 @@ class MethodConfig(BaseModel):
 def search_ranges(config: type[BaseModel]) -> dict[str, SearchRange]:
     """Return the fields of a method that a search varies, with the ranges that it or its bases declare."""
     found: dict[str, SearchRange] = {}
-    for name in config.model_fields:
-        for model in (base for base in config.__mro__ if issubclass(base, BaseModel)):
-            info = model.model_fields.get(name)
-            extra = {} if info is None else info.json_schema_extra
-            if isinstance(extra, dict) and "search" in extra:
+    for model in reversed(config.__mro__):  # the last to declare one is the nearest
+        for name, info in getattr(model, "model_fields", {}).items():
+            if isinstance(extra := info.json_schema_extra, dict) and "search" in extra:
                 found[name] = SearchRange.model_validate(extra["search"])
-                break
     return found
 
 
