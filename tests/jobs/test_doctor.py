@@ -86,14 +86,18 @@ def test_folders_of_another_database_in_the_folder_are_no_leftovers(store, tmp_p
     assert findings(store, mend=True) == {} and second.artifacts.exists()
 
 
-def test_another_database_of_which_sqlite_cannot_say_what_is_damaged_keeps_its_folders(store, tmp_path):
-    """The message of SQLite quotes the damaged bytes, which are not UTF-8: it was an error of its own."""
+@pytest.mark.parametrize(
+    ("sound", "damaged"),
+    [(b"CREATE TABLE runs", b"CR\xc5ATE TABLE runs"), (b"SQLite format 3", b"SQLite formap 3")],
+    ids=["a message that is not UTF-8", "its first bytes"],
+)
+def test_another_database_that_cannot_be_read_keeps_its_folders(store, tmp_path, sound, damaged):
     second = Store(tmp_path / "second.db")
     fill.done(second.path, fill.an_experiment("Other", methods=("zero-shot",), seeds=(1,), rounds=1))
     second.runs.folder(1).mkdir(parents=True)
     content = second.path.read_bytes()
-    assert b"CREATE TABLE runs" in content
-    second.path.write_bytes(content.replace(b"CREATE TABLE runs", b"CR\xc5ATE TABLE runs"))
+    assert sound in content
+    second.path.write_bytes(content.replace(sound, damaged))
     assert findings(store, mend=True) == {} and second.artifacts.exists()
 
 

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 from fedcore.base.errors import FedLensError
-from fedcore.base.events import MAX_EVALUATED_CLIENTS
 from fedcore.config import DataConfig, MethodEntry, PartitionConfig
 from fedcore.results import exports as tables
 from fedcore.results import sharing
