@@ -54,6 +54,9 @@ def _views_and_named_keys(database: Database) -> None:
 def upgrade(connection: sqlite3.Connection) -> None:
     """Make the tables, or bring them up to date, within the caller's transaction."""
     if schema.version_of(connection) < schema.VERSION:
+        if not schema.tables(connection):  # a new database: the steps find their work done
+            for definition in schema.definitions().values():
+                connection.execute(definition)
         MIGRATIONS.apply(Database(connection))
         connection.execute(f"PRAGMA user_version={schema.VERSION}")
 
