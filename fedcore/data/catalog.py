@@ -98,9 +98,22 @@ def entry(name: str) -> Entry:
     """Return a data set by name, or one of the Hub (``hf:owner/name``); unknown names are refused."""
     if name in _ENTRIES:
         return _ENTRIES[name]
-    if not name.startswith(HUB):
-        hint = did_you_mean(name, _ENTRIES, f"choose one of {', '.join(_ENTRIES)}", number=2)
-        raise FedLensError(f"unknown data set '{name}'; {hint}", "data.name")
+    if name.startswith(HUB):
+        return _hub_entry(name)
+    hint = did_you_mean(name, _ENTRIES, f"choose one of {', '.join(_ENTRIES)}", number=2)
+    raise FedLensError(f"unknown data set '{name}'; {hint}", "data.name")
+
+
+def miniature_note(backbones: Iterable[str], data: Iterable[str]) -> str:
+    """Say what results on some data are worth if a miniature backbone never saw such images; else empty."""
+    mini = [name for name in dict.fromkeys(backbones) if name in MINI_MODELS]
+    if not mini or all(name in _ENTRIES and _ENTRIES[name].embedded for name in data):
+        return ""
+    trained = "was trained" if len(mini) == 1 else "were trained"
+    return f"No evidence about CLIP: {' and '.join(mini)} {trained} on drawings and digits alone."
+
+
+def _hub_entry(name: str) -> Entry:
     repo = name.removeprefix(HUB)
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", repo):
         raise FedLensError(f"'{name}' names no data set of the Hub; write it as {HUB}owner/name", "data.name")
@@ -112,15 +125,6 @@ def entry(name: str) -> Entry:
         how_to_get=f"`fedlens data get {name}` downloads it.",
         hub=Hub(repo),
     )
-
-
-def miniature_note(backbones: Iterable[str], data: Iterable[str]) -> str:
-    """Say what results on some data are worth if a miniature backbone never saw such images; else empty."""
-    mini = [name for name in dict.fromkeys(backbones) if name in MINI_MODELS]
-    if not mini or all(name in _ENTRIES and _ENTRIES[name].embedded for name in data):
-        return ""
-    trained = "was trained" if len(mini) == 1 else "were trained"
-    return f"No evidence about CLIP: {' and '.join(mini)} {trained} on drawings and digits alone."
 
 
 def prompt(name: str, template: str | None) -> str | None:
@@ -209,13 +213,19 @@ def load(
         images, warnings = loaders.load(found, root, domains, columns)
         images = replace(images, root=str(root))
         warnings = [*warnings, *count_warnings(found, images)]
-        if names_coop := found.classes_coop:  # classes with an empty new name are left out
-            renamed = tuple(names_coop.get(one, one) for one in images.classes)
-            classes = tuple(filter(None, renamed))
-            labels = replace(images, classes=renamed).labels_among(classes)
-            rows = np.flatnonzero(labels >= 0)
-            images = images.changed(rows, classes, classes=classes, labels=labels[rows])
+        images = _with_classes(images, found.classes_coop)
     return (replace(images, template=template) if template else images), warnings
+
+
+def _with_classes(images: ImageSet, names: Mapping[str, str]) -> ImageSet:
+    """Return the images with some classes renamed; those of classes with an empty new name are left out."""
+    if not names:
+        return images
+    renamed = tuple(names.get(name, name) for name in images.classes)
+    classes = tuple(filter(None, renamed))
+    labels = replace(images, classes=renamed).labels_among(classes)
+    rows = np.flatnonzero(labels >= 0)
+    return images.changed(rows, classes, classes=classes, labels=labels[rows])
 
 
 def count_warnings(entry: Entry, images: ImageSet) -> list[str]:

@@ -75,17 +75,7 @@ def load_images(run: RunConfig, read: Reader | None = None) -> tuple[ImageSet, l
     Returns:
         the images, and a line about each folder or file that was left out.
     """
-    is_given = run.data.name == EMBEDDINGS
-    if any((backbone.name == GIVEN) != is_given for backbone in backbones(run)):
-        remedy = f'{EMBEDDINGS} come from an encoder of their own: set backbone.name = "{GIVEN}"'
-        other = f"'{GIVEN}' stands for the encoder of a file of embeddings; choose e.g. ViT-B-32"
-        raise FedLensError(remedy if is_given else other, "backbone.name")
-    others = [*run.further_data, *run.transfer]
-    if others and (is_given or EMBEDDINGS in {other.name for other in others}):
-        raise FedLensError(
-            "embeddings cannot be combined with another data set, as their encoder is not here; leave it out",
-            "further_data" if run.further_data else "transfer",
-        )
+    _check_given(run)
     if run.data.training_classes != "own":
         side = 0
         if run.data.decode == "draft":  # outside of ``read``, as an error must name the backbone's field
@@ -104,6 +94,21 @@ def load_images(run: RunConfig, read: Reader | None = None) -> tuple[ImageSet, l
         parts.append(images)
         lines += left_out
     return joined(parts), lines
+
+
+def _check_given(run: RunConfig) -> None:
+    """Refuse embeddings without the backbone that stands for their encoder, or beside other data sets."""
+    is_given = run.data.name == EMBEDDINGS
+    if any((backbone.name == GIVEN) != is_given for backbone in backbones(run)):
+        remedy = f'{EMBEDDINGS} come from an encoder of their own: set backbone.name = "{GIVEN}"'
+        other = f"'{GIVEN}' stands for the encoder of a file of embeddings; choose e.g. ViT-B-32"
+        raise FedLensError(remedy if is_given else other, "backbone.name")
+    others = [*run.further_data, *run.transfer]
+    if others and (is_given or EMBEDDINGS in {other.name for other in others}):
+        raise FedLensError(
+            "embeddings cannot be combined with another data set, as their encoder is not here; leave it out",
+            "further_data" if run.further_data else "transfer",
+        )
 
 
 def read_images(data: DataConfig, side: int) -> tuple[ImageSet, list[str]]:
@@ -413,27 +418,8 @@ def check_cohorts(run: RunConfig, context: RunContext) -> None:
             "cohorts",
         )
     method = registry.get(run.method.name)
-    chosen = [c.backbone or run.backbone for c in run.cohorts]
-    sizes = [spec_of(backbone, context.spec) for backbone in chosen]
-    other = next((i for i, b in enumerate(chosen) if b != chosen[0]), None)
-    if other is not None and method.backbones == "one":
-        pair = (chosen[0], chosen[other])
-        one, two = (f"{b.name} ({b.pretrained})" if b.pretrained else b.name for b in pair)
-        able = [m.about.title for m in registry.load_all().values() if m.backbones != "one"]
-        raise FedLensError(
-            f"the parameters of {method.about.title} belong to one backbone, so its clients cannot have "
-            f"{one} and {two}; give all cohorts one backbone, or use a method "
-            f"that does not depend on it: {', '.join(able)}",
-            f"cohorts.{other}.backbone.name",
-        )
-    wider = next((i for i, s in enumerate(sizes) if s.token_width != sizes[0].token_width), None)
-    if wider is not None and method.backbones != "any":
-        raise FedLensError(
-            f"{method.about.title} shares prompts, vectors of the token width: {sizes[0].token_width} in "
-            f"{sizes[0].name}, {sizes[wider].token_width} in {sizes[wider].name}; choose backbones of one "
-            "token width, e.g. ViT-B-16 and RN50",
-            f"cohorts.{wider}.backbone.name",
-        )
+    sizes = [spec_of(c.backbone or run.backbone, context.spec) for c in run.cohorts]
+    _check_together(method, run, sizes)
     for i, (cohort, size) in enumerate(zip(run.cohorts, sizes, strict=True)):
         config = cohort_config(run, cohort, f"cohorts.{i}")
         with _error_of_cohort(i):
@@ -449,3 +435,30 @@ def _error_of_cohort(cohort: int) -> Iterator[None]:
         if (error.field or "").partition(".")[0] not in CohortConfig.model_fields:
             raise
         raise FedLensError(str(error), f"cohorts.{cohort}.{error.field}") from error
+
+
+def _check_together(method: type[Method], run: RunConfig, sizes: list[BackboneSpec]) -> None:
+    """Refuse different backbones for a method whose parameters belong to one backbone."""
+    chosen = [c.backbone or run.backbone for c in run.cohorts]
+    other = next((i for i, b in enumerate(chosen) if b != chosen[0]), None)
+    if other is None or method.backbones == "any":
+        return
+    field = f"cohorts.{other}.backbone.name"
+    if method.backbones == "one":
+        pair = (chosen[0], chosen[other])
+        one, two = (f"{b.name} ({b.pretrained})" if b.pretrained else b.name for b in pair)
+        able = [m.about.title for m in registry.load_all().values() if m.backbones != "one"]
+        raise FedLensError(
+            f"the parameters of {method.about.title} belong to one backbone, so its clients cannot have "
+            f"{one} and {two}; give all cohorts one backbone, or use a method "
+            f"that does not depend on it: {', '.join(able)}",
+            field,
+        )
+    wider = next((i for i, s in enumerate(sizes) if s.token_width != sizes[0].token_width), None)
+    if wider is not None:
+        raise FedLensError(
+            f"{method.about.title} shares prompts, vectors of the token width: {sizes[0].token_width} in "
+            f"{sizes[0].name}, {sizes[wider].token_width} in {sizes[wider].name}; choose backbones of one "
+            "token width, e.g. ViT-B-16 and RN50",
+            f"cohorts.{wider}.backbone.name",
+        )

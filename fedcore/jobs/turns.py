@@ -83,15 +83,7 @@ class Turns:
         now = time.monotonic()
         turn = min(self._turns, key=lambda t: (t.not_before > now, t.seconds))
         if turn is not self._current:
-            devices.reset_peak_memory(self._device)
-            used = devices.used_memory(self._device)
-            if (resting := self._current) is not None:
-                resting.held = max(0, resting.held + used - resting.mark)
-                with suppress(LostClaim, FedLensError):  # it meets the same at its next turn
-                    resting.claim.rest()
-                self._heartbeat.add([resting.claim])
-                resting.rests = True
-            self._current, turn.mark = turn, used
+            self._switch_to(turn)
         until = min((t.seconds for t in self._turns if t is not turn), default=turn.seconds) + SLICE_SECONDS
         while True:
             begun = time.monotonic()
@@ -125,6 +117,18 @@ class Turns:
                 turn.claim.leave()
             self._turns.remove(turn)
             turn.steps.close()
+
+    def _switch_to(self, turn: RunInTurn) -> None:
+        """Let the current job rest and the other one continue."""
+        devices.reset_peak_memory(self._device)
+        used = devices.used_memory(self._device)
+        if (resting := self._current) is not None:
+            resting.held = max(0, resting.held + used - resting.mark)
+            with suppress(LostClaim, FedLensError):  # it meets the same at its next turn
+                resting.claim.rest()
+            self._heartbeat.add([resting.claim])
+            resting.rests = True
+        self._current, turn.mark = turn, used
 
     def _memory_of_current(self) -> int:
         others = sum(turn.held for turn in self._turns if turn is not self._current)

@@ -178,27 +178,33 @@ def config_rows(comparison: Comparison) -> list[TidyRow]:
 
 
 def _shared(row: ComparisonRow, names: Mapping[int, str]) -> TidyRow:
-    config, partition = row.config, row.config.partition
+    config = row.config
     experiments = dict.fromkeys(names[v.run.experiment_id] for v in row.runs)
-    # those that train with one seed, as other seeds may draw other ones
-    by_seed = group_by(row.runs, lambda result: result.run.seed).values()
-    evaluated = max(len({n for r in of for n in r.breakdowns.get("client", {})}) for of in by_seed)
-    clients = evaluated or partition.clients
-    if partition.clients is not None and not 0 < evaluated < MAX_EVALUATED_CLIENTS:
-        # of very many clients only some are evaluated
-        clients = partition.clients - unseen_count(partition.clients, partition.unseen)
     return {
         "row": hashlib.sha256(f"{row.setting}/{row.key}".encode()).hexdigest()[:8],
         "experiment": "; ".join(experiments),
         "data": data_titles(config),
         "split": " + ".join(dict.fromkeys([config.data.split, *(d.split for d in config.further_data)])),
         "backbone": backbone_names(config),
-        "partition": partition.kind,
-        "clients": clients,
+        "partition": config.partition.kind,
+        "clients": _clients(row),
         "held_out": config.held_out is not None,
         "method": row.method,
         "label": row.label,
     }
+
+
+def _clients(row: ComparisonRow) -> int | None:
+    """Return the number of clients that train with one seed; other seeds may draw other ones.
+
+    Of very many clients only some are evaluated, so the config says how many there are.
+    """
+    by_seed = group_by(row.runs, lambda result: result.run.seed).values()
+    evaluated = max(len({n for r in of for n in r.breakdowns.get("client", {})}) for of in by_seed)
+    partition = row.config.partition
+    if partition.clients is None or 0 < evaluated < MAX_EVALUATED_CLIENTS:
+        return evaluated or partition.clients
+    return partition.clients - unseen_count(partition.clients, partition.unseen)
 
 
 def _numbers(stat: Stat) -> TidyRow:

@@ -53,21 +53,7 @@ def report_files(checked: CheckedComparison, wording: Wording | None = None) -> 
     texts |= {path: method.text for path, method in report.recipe.methods.items()}
     files = {name: text.encode() for name, text in texts.items()}
     files |= yield from paper_files(checked, report)
-    parts = [
-        [f"Report of {report.name}"],
-        [
-            f"{name:<18}{text}"
-            for name, text in CONTENTS.items()
-            if any(path.startswith(name) for path in files)
-        ],
-        [
-            "The number at the beginning of a figure's name is its setting:",
-            *(f"{number}: {section.table.title}" for number, section in enumerate(report.sections, 1)),
-        ],
-    ]
-    if papers := [f"{title}: {source}" for title, source in sources(report)]:
-        parts.append(["Papers of the methods:", *papers])
-    files["README.txt"] = ("\n\n".join("\n".join(part) for part in parts) + "\n").encode()
+    files["README.txt"] = _readme(report, files).encode()
     return files
 
 
@@ -93,6 +79,22 @@ def figure_files(figure: Figure) -> dict[str, bytes]:
     """
     drawn, alt = picture(figure, COLUMN_WIDTH if figure.narrow else PAGE_WIDTH)
     return {"pdf": pdf_file(drawn), "svg": svg_file(drawn, alt)}
+
+
+def _readme(report: Report, files: Mapping[str, bytes]) -> str:
+    settings = [f"{i}: {s.table.title}" for i, s in enumerate(report.sections, 1)]
+    papers = [f"{title}: {source}" for title, source in sources(report)]
+    parts = [
+        [f"Report of {report.name}"],
+        [
+            f"{name:<18}{text}"
+            for name, text in CONTENTS.items()
+            if any(each.startswith(name) for each in files)
+        ],
+        ["The number at the beginning of a figure's name is its setting:", *settings],
+        ["Papers of the methods:", *papers] if papers else [],
+    ]
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
 def check_new(folder: Path) -> None:

@@ -9,7 +9,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -105,15 +105,7 @@ def make(checked: CheckedComparison, title: str = "") -> Work[Made]:
         for round_, reason in found.counts_only.items()
     ]
     texts |= {path: method.text for path, method in recipe.methods.items()}
-    texts[EVIDENCE] = evidence.model_dump_json(indent=1)
-    missing = ""
-    if lines:
-        listed = "".join(f"- {line}\n" for line in lines)
-        missing = f"These have counts only, which cannot be recomputed:\n\n{listed}\n"
-    readme = (ASSETS / "bundle" / "README.md").read_text(encoding="utf-8")
-    texts[README_NAME] = readme.format(
-        title=" ".join(recipe.title.split()), rule=RULES[recipe.choices.rule], missing=missing
-    )
+    texts |= {EVIDENCE: evidence.model_dump_json(indent=1), README_NAME: _readme(recipe, lines)}
     files = {RUNS: database, **{name: text.encode() for name, text in sorted(texts.items())}}
     content = packed(recipe.title, commits(None).get("commit", ""), files)
     read, verdict = verify_numbers(read_bundle(content))
@@ -144,6 +136,16 @@ def _database(checked: CheckedComparison, recipe: Recipe) -> bytes:
             empty.commit()
         store.imports.json(file)
         return back_up(store.path, Path(folder) / "one-file.db").read_bytes()
+
+
+def _readme(recipe: Recipe, without_predictions: Sequence[str]) -> str:
+    """Return the page that explains a bundle's files, and how to check them without FedLens."""
+    missing = ""
+    if without_predictions:
+        lines = "".join(f"- {line}\n" for line in without_predictions)
+        missing = f"These have counts only, which cannot be recomputed:\n\n{lines}\n"
+    text = (ASSETS / "bundle" / "README.md").read_text(encoding="utf-8")
+    return text.format(title=" ".join(recipe.title.split()), rule=RULES[recipe.choices.rule], missing=missing)
 
 
 @dataclass
@@ -182,13 +184,7 @@ class _RunMaker:
             elif not spaces:
                 spaces, space_of = yield from self._spaces(config, found)
         if not spaces and row.origin == ENGINE:
-            from fedcore.engine.prepare import prepare_inputs
-
-            with suppress(FedLensError):  # its data is not on this machine
-                images = yield from self.hasher.images(config)
-                classes = prepare_inputs(config, images).trained_classes
-                samples = yield from samples_of(config, self.hasher)
-                spaces = (LabelSpaceRecord(classes=classes, samples=self._add(samples)),)
+            spaces = yield from self._spaces_without_models(config)
         of_entities = {code: space for code, space in space_of.items() if code in kinds}
         return RunEvidence(spaces=spaces, space_of=of_entities, counts_only=counts_only)
 
@@ -276,6 +272,18 @@ class _RunMaker:
             other = yield from samples_of_transfer(config, i, self.hasher, texts)
             spaces.append(LabelSpaceRecord(classes=names, samples=self._add(other)))
         return tuple(spaces), {code: test.space for code, test in test_sets.items()}
+
+    def _spaces_without_models(self, config: RunConfig) -> Work[tuple[LabelSpaceRecord, ...]]:
+        """Write the samples of a run that has counts only; none if its data is not on this machine."""
+        from fedcore.engine.prepare import prepare_inputs
+
+        try:
+            images = yield from self.hasher.images(config)
+            classes = prepare_inputs(config, images).trained_classes
+            samples = yield from samples_of(config, self.hasher)
+        except FedLensError:
+            return ()
+        return (LabelSpaceRecord(classes=classes, samples=self._add(samples)),)
 
     def _add(self, samples: Sequence[Sample]) -> str:
         """Add a file of samples, of which those of equal content are one, and return its name."""

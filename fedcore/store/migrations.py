@@ -7,7 +7,8 @@ creates or upgrades a database imports this module, because sqlite-utils takes a
 import json
 import sqlite3
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
+from functools import cache
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -41,24 +42,26 @@ def _views_and_named_keys(database: Database) -> None:
         write_identity(connection, run_id)
         if run_id in damaged:  # what the copies have detected is not forgotten with them
             connection.execute("UPDATE digests SET digest='' WHERE run_id=? AND round=-1", [run_id])
-    db = Path(connection.execute("PRAGMA database_list").fetchone()[2])
-    tasks = connection.execute(
-        "SELECT id, kind, key, run_id, result FROM tasks WHERE json_valid(result) "
-        "AND (run_id IS NULL OR run_id IN (SELECT id FROM runs))"
-    )
-    for number, kind, key, run_id, result in tasks.fetchall():  # a digest covers a result's arrays too
-        sealed = seal(json.loads(result), task_folder(db, kind, key, run_id))
-        connection.execute("UPDATE tasks SET result=? WHERE id=?", [sealed, number])
+    _seal_results(connection)
 
 
 def upgrade(connection: sqlite3.Connection) -> None:
     """Make the tables, or bring them up to date, within the caller's transaction."""
     if schema.version_of(connection) < schema.VERSION:
-        if not schema.tables(connection):  # a new database: the steps find their work done
-            for definition in schema.definitions().values():
-                connection.execute(definition)
-        MIGRATIONS.apply(Database(connection))
+        if schema.tables(connection):
+            MIGRATIONS.apply(Database(connection))
+        else:
+            for statement in _of_a_new_database():
+                connection.execute(statement)
         connection.execute(f"PRAGMA user_version={schema.VERSION}")
+
+
+@cache
+def _of_a_new_database() -> list[str]:
+    """Return the statements that make what all steps leave behind, in a sixth of their time."""
+    with closing(sqlite3.connect(":memory:")) as stepped:
+        MIGRATIONS.apply(Database(stepped))
+        return [*stepped.iterdump()][1:-1]  # without a transaction of their own
 
 
 def _differ_from_copies(connection: sqlite3.Connection) -> Iterator[int]:
@@ -101,3 +104,15 @@ def _with_linear(method: MethodEntry) -> MethodEntry:
     if method.name != "fedtpg" or method.file is not None:
         return method
     return method.model_copy(update={"config": {"attention_init": "linear", **method.config}})
+
+
+def _seal_results(connection: sqlite3.Connection) -> None:
+    """Give the results of tasks a digest, which covers their arrays too."""
+    db = Path(connection.execute("PRAGMA database_list").fetchone()[2])
+    rows = connection.execute(
+        "SELECT id, kind, key, run_id, result FROM tasks WHERE json_valid(result) "
+        "AND (run_id IS NULL OR run_id IN (SELECT id FROM runs))"
+    )
+    for number, kind, key, run_id, result in rows.fetchall():
+        sealed = seal(json.loads(result), task_folder(db, kind, key, run_id))
+        connection.execute("UPDATE tasks SET result=? WHERE id=?", [sealed, number])

@@ -97,13 +97,8 @@ CREATE TABLE views(
 CREATE TABLE digests(
   run_id INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE, round INTEGER NOT NULL, digest TEXT NOT NULL,
   PRIMARY KEY(run_id, round)) STRICT, WITHOUT ROWID;
-"""
-"""AUTOINCREMENT never reuses an id: a link or a note must not lead to another run after a deletion.
 
-``content_hash`` identifies an imported CSV file. Round -1 in ``digests`` is the run itself, see ``damage``.
-"""
-VIEWS = """
-CREATE VIEW IF NOT EXISTS accuracy_named AS
+CREATE VIEW accuracy_named AS
   SELECT a.run_id, a.round, m.name AS model, m.kind AS model_kind, t.name AS test_set,
     t.kind AS test_set_kind,
     CASE a.split WHEN 0 THEN 'train' WHEN 1 THEN 'validation' ELSE 'test' END AS split,
@@ -111,7 +106,12 @@ CREATE VIEW IF NOT EXISTS accuracy_named AS
   FROM accuracy a
   JOIN entities m ON m.run_id = a.run_id AND m.entity = a.model
   JOIN entities t ON t.run_id = a.run_id AND t.entity = a.test_set;
+"""
+"""AUTOINCREMENT never reuses an id: a link or a note must not lead to another run after a deletion.
 
+``content_hash`` identifies an imported CSV file. Round -1 in ``digests`` is the run itself, see ``damage``.
+"""
+VIEWS = """
 CREATE VIEW IF NOT EXISTS results AS
   SELECT r.id AS run_id, e.name AS experiment, r.method, r.label, r.seed, r.held_out, a.round, a.split,
     a.stage, a.model, a.model_kind, a.test_set, a.test_set_kind, a.correct, a.total,

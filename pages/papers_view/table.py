@@ -6,7 +6,7 @@ from itertools import groupby
 from fedcore.base.progress import about, counted
 from fedcore.papers import library
 from fedcore.papers.cells import TableCell, has_runs
-from fedcore.papers.layout import PrintedPanel, PrintedTable
+from fedcore.papers.layout import Heads, PrintedPanel, PrintedTable
 from fedcore.papers.library import Paper
 from fedcore.papers.published import Finding, PublishedValue
 from pages.widgets.markup import esc, scrolled_table
@@ -35,31 +35,7 @@ def table_html(
 
     def cell_html(position: int, column: int, first: bool, named: Sequence[str]) -> str:
         cell = by_value[table.values[position]]
-        seconds, findings = cost(cell), found(cell.value)
-        css, style = ["first"] if first else [], ""
-        if cell.gap:
-            css.append("higher" if cell.gap > 0 else "lower")
-            style = f' style="--gap:{min(1.0, abs(cell.gap) / FULL_GAP) * STRONGEST:.0f}"'
-        if cell.status == "rehearsed" or (cell.current is not None and _of_rehearsal(cell)):
-            css.append("rehearsed")
-        if cell.active:
-            css.append("progress")
-        more = cell.gap_text  # the difference to the paper, or the time that missing runs take if it is known
-        if not more and seconds and cell.status in ("can be run", "needs weights") and not cell.active:
-            more = about(seconds)
-        where = ", ".join(filter(None, named))
-        audited = [f"Audit, {finding.kind}: {finding.text}" for finding in findings]
-        warnings = dict.fromkeys(finding.kind for finding in findings if finding.warns)
-        said = ". ".join([f"{where}: printed {cell.value.text}; {spoken(cell, seconds)}", *audited])
-        return (
-            f'<td class="{" ".join(css)}"{style} data-column="{column}">'
-            f'<button data-choice="cell {position}" tabindex="-1" aria-label="{esc(said)}" '
-            f'title="{esc(said)}"><span class="printed">{esc(cell.value.text)}</span>'
-            f'<span class="ours">{our_line(cell)}</span>'
-            + (f'<span class="cost">{esc(more)}</span>' if more else "")
-            + "".join(f'<span class="audit">⚠ {esc(kind)}</span>' for kind in warnings)
-            + "</button></td>"
-        )
+        return _cell(cell, position, column, first, named, cost(cell), found(cell.value))
 
     html = ""
     for number, panel in enumerate(table.panels):
@@ -85,26 +61,17 @@ def _head(panel: PrintedPanel) -> str:
 
 
 def _rows(number: int, panel: PrintedPanel, cell_html: Callable[..., str]) -> Sequence[str]:
-    heads_of = [row.heads for row in panel.rows]
-    # the number of rows that each outer heading of a row spans; 0 if it began in a row above
-    spans = [[0] * (len(heads) - 1) for heads in heads_of]
-    for level in range(len(heads_of[0]) - 1):
-        start = 0
-        for _, group in groupby(heads_of, key=lambda heads: heads[: level + 1]):
-            length = len(list(group))
-            spans[start][level] = length
-            start += length
-    lines = []
+    lines, spans = [], _spans([row.heads for row in panel.rows])
     for i, row in enumerate(panel.rows):
         # the level keeps a row heading in view beside those of outer levels
-        places = [f'data-level="{n}" style="--left: var(--left-{n}, 0)"' for n in range(len(row.heads))]
+        levels = [f'data-level="{n}" style="--left: var(--left-{n}, 0)"' for n in range(len(row.heads))]
         line = "".join(
-            f'<th class="outer" scope="rowgroup" rowspan="{span}" {place}>{esc(head)}</th>'
-            for place, head, span in zip(places, row.heads, spans[i], strict=False)
+            f'<th class="outer" scope="rowgroup" rowspan="{span}" {level}>{esc(head)}</th>'
+            for level, head, span in zip(levels, row.heads, spans[i], strict=False)
             if span
         )
         line += (
-            f'<th class="row" scope="row" data-column="head" {places[-1]}>'
+            f'<th class="row" scope="row" data-column="head" {levels[-1]}>'
             f'<button data-choice="row {number} {i}" '
             f'tabindex="-1" title="All values of this row">{esc(row.heads[-1])}</button></th>'
         )
@@ -116,6 +83,52 @@ def _rows(number: int, panel: PrintedPanel, cell_html: Callable[..., str]) -> Se
                 line += cell_html(position, j, first, (panel.title, *row.heads, *panel.columns[j]))
         lines.append(f"<tr>{line}</tr>")
     return lines
+
+
+def _spans(heads: Sequence[Heads]) -> list[list[int]]:
+    """Return the number of rows that each outer heading of a row spans; 0 if it began in a row above."""
+    spans = [[0] * (len(head) - 1) for head in heads]
+    for level in range(len(heads[0]) - 1):
+        start = 0
+        for _, group in groupby(heads, key=lambda head: head[: level + 1]):
+            length = len(list(group))
+            spans[start][level] = length
+            start += length
+    return spans
+
+
+def _cell(
+    cell: TableCell,
+    position: int,
+    column: int,
+    first: bool,
+    named: Sequence[str],
+    seconds: float | None,
+    found: Sequence[Finding],
+) -> str:
+    css, style = ["first"] if first else [], ""
+    if cell.gap:
+        css.append("higher" if cell.gap > 0 else "lower")
+        style = f' style="--gap:{min(1.0, abs(cell.gap) / FULL_GAP) * STRONGEST:.0f}"'
+    if cell.status == "rehearsed" or (cell.current is not None and _of_rehearsal(cell)):
+        css.append("rehearsed")
+    if cell.active:
+        css.append("progress")
+    more = cell.gap_text  # the difference to the paper, or the time that missing runs take if it is known
+    if not more and seconds and cell.status in ("can be run", "needs weights") and not cell.active:
+        more = about(seconds)
+    where = ", ".join(filter(None, named))
+    audited = [f"Audit, {finding.kind}: {finding.text}" for finding in found]
+    warnings = dict.fromkeys(finding.kind for finding in found if finding.warns)
+    said = ". ".join([f"{where}: printed {cell.value.text}; {spoken(cell, seconds)}", *audited])
+    return (
+        f'<td class="{" ".join(css)}"{style} data-column="{column}">'
+        f'<button data-choice="cell {position}" tabindex="-1" aria-label="{esc(said)}" title="{esc(said)}">'
+        f'<span class="printed">{esc(cell.value.text)}</span><span class="ours">{our_line(cell)}</span>'
+        + (f'<span class="cost">{esc(more)}</span>' if more else "")
+        + "".join(f'<span class="audit">⚠ {esc(kind)}</span>' for kind in warnings)
+        + "</button></td>"
+    )
 
 
 def our_line(cell: TableCell) -> str:

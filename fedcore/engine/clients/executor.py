@@ -374,20 +374,26 @@ def _global_score(
     model = uuid.uuid4().hex
 
     def score(indices: Sequence[Tensor]) -> list[Scores]:
-        # A group for each process at most, in order, of about equally many samples each.
         passes = [part for index in indices for part in evaluator.passes(index)]
-        total, before, count = sum(part.shape[1] for part in passes), 0, executor.width
-        groups: list[list[Tensor]] = [[] for _ in range(count)]
-        for part in passes:
-            groups[min(count - 1, (before + part.shape[1] // 2) * count // max(1, total))].append(part)
-            before += part.shape[1]
-        parts = [GlobalPasses(*place, model, params, tuple(group)) for group in groups if group]
+        groups = _divided(passes, executor.width)
+        parts = [GlobalPasses(*place, model, params, tuple(group)) for group in groups]
         sizes = [index.shape[1] for index in indices]
         results = zip(*executor.compute(parts, should_stop), strict=True)
         correct, loss = (torch.cat(scores, 1).split(sizes, 1) for scores in results)
         return list(zip(correct, loss, strict=True))
 
     return score
+
+
+def _divided(passes: Sequence[Tensor], count: int) -> list[list[Tensor]]:
+    """Divide passes into at most ``count`` groups, in order, of about equally many samples each."""
+    total = sum(part.shape[1] for part in passes)
+    groups: list[list[Tensor]] = [[] for _ in range(count)]
+    before = 0
+    for part in passes:
+        groups[min(count - 1, (before + part.shape[1] // 2) * count // max(1, total))].append(part)
+        before += part.shape[1]
+    return [group for group in groups if group]
 
 
 def adapted_cells(

@@ -39,13 +39,7 @@ def sweep_line_chart(
     values = sorted_values(v for line in lines for v in line.x)
     numbers = [v for v in values if isinstance(v, (int, float)) and not isinstance(v, bool)]
     numeric = len(numbers) == len(values)
-    if len({line.method for line in lines}) == len(lines):
-        looks = [(theme.colour(m), style(m).dash, style(m).marker) for m in (line.method for line in lines)]
-    else:  # lines of one method would look alike
-        scale = [list(stop) for stop in theme.lines_scale]
-        colours = sample_colorscale(scale, [i / (len(lines) - 1) for i in range(len(lines))])
-        looks = list(zip(colours, cycle(DASHES), cycle(MARKERS)))
-    for line, (colour, dash, marker) in zip(lines, looks, strict=True):
+    for line, (colour, dash, marker) in zip(lines, _line_styles(lines, theme), strict=True):
         figure.add_trace(
             go.Scatter(
                 x=list(line.x) if numeric else [value_text(field, v) for v in line.x],
@@ -87,6 +81,15 @@ def client_chart(points: Sequence[tuple[str, FieldValue, float]], theme: Theme, 
     figure.update_xaxes(title=escape(field_title(field)), type="category")
     figure.update_yaxes(title="Accuracy (%)")
     return Chart(figure, f"Accuracy of clients over {field_phrase(field)}; medians: {'; '.join(medians)}.")
+
+
+def _line_styles(lines: Sequence[SweepLine], theme: Theme) -> list[tuple[str, str, str]]:
+    """Return colour, dash and marker of each line: its method's if no other has that, else distinct ones."""
+    if len({line.method for line in lines}) == len(lines):
+        return [(theme.colour(m), style(m).dash, style(m).marker) for m in (line.method for line in lines)]
+    scale = [list(stop) for stop in theme.lines_scale]
+    colours = sample_colorscale(scale, [i / (len(lines) - 1) for i in range(len(lines))])
+    return list(zip(colours, cycle(DASHES), cycle(MARKERS)))
 
 
 def colour_range(families: Iterable[SweepFamily]) -> tuple[int, int]:
