@@ -200,6 +200,13 @@ def _to_digits(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
+def contains(found: SearchRange, value: Any) -> bool:
+    """Return whether a value lies in a range or is one of the choices."""
+    if found.low is None or found.high is None:
+        return value in found.choices
+    return isinstance(value, int | float) and found.low <= value <= found.high
+
+
 def require_sampler(tuning: TuningConfig) -> None:
     """Refuse TPE where Optuna is not installed."""
     if tuning.sampler == "tpe" and importlib.util.find_spec("optuna") is None:

@@ -19,6 +19,7 @@ from fedcore.config.tuning import (
     BATCH,
     SearchSpace,
     base_label,
+    contains,
     draw_entry,
     require_sampler,
     rounded,
@@ -154,9 +155,8 @@ def propose(
     for draw in draws:
         config = registry.build_config(name, draw.config.method.config)
         params = {field: getattr(config, field) for field in space}
-        if draw.validation is None:
-            continue
-        with suppress(ValueError):  # the method as written may lie outside of a given range
+        inside = all(contains(space[field], value) for field, value in params.items())
+        if inside and draw.validation is not None:  # the method as written may lie outside of a given range
             study.add_trial(
                 optuna.trial.create_trial(params=params, distributions=distributions, value=draw.validation)
             )

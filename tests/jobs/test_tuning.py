@@ -9,7 +9,7 @@ from fedcore.base.files import PROJECT
 from fedcore.cli.experiments import train_in_process
 from fedcore.config import Experiment, MethodEntry, expand, parse
 from fedcore.config.identity import group_hash
-from fedcore.config.tuning import space_of
+from fedcore.config.tuning import contains, space_of
 from fedcore.jobs import process, supervisor
 from fedcore.jobs.tuning import advance, problem_of, propose
 from fedcore.methods import registry
@@ -327,7 +327,7 @@ def test_tpe_proposes_batches_that_follow_from_the_recorded_draws(db):
     added = store.runs.configs(followed.run_ids).values()
     assert [run.method.draw for run in added] == [5, 6]
     assert [{"lr": run.method.config["lr"]} for run in added] == first
-    assert all(space["lr"].low <= run.method.config["lr"] <= space["lr"].high for run in added)
+    assert all(contains(space["lr"], run.method.config["lr"]) for run in added)
     assert advance(store, number) is None, "these have not ended"
     with writing(db) as database:
         database.execute("UPDATE runs SET status='failed', owner='x' WHERE status='queued'")
