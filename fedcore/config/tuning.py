@@ -136,7 +136,9 @@ def space_of(experiment: Experiment, position: int) -> SearchSpace:
                 tried.append(getattr(registry.build_config(entry.name, {**entry.config, name: value}), name))
             except FedLensError as error:
                 raise FedLensError(f"{value} cannot be tried: {error}", places[name]) from error
-        if not found.choices:  # ends of the field's own type: whole numbers are drawn between two of them
+        if (
+            not found.choices
+        ):  # the ends get the field's own type; between whole ones, whole numbers are drawn
             found = found.model_copy(update={"low": tried[0], "high": tried[1]})
         space[name] = found
     return space
@@ -180,7 +182,7 @@ def drawn(tuning: TuningConfig, entry: MethodEntry, space: SearchSpace, number: 
         low, high = found.low, found.high
         if low is None or high is None:
             values[name] = found.choices[int(generator.integers(len(found.choices)))]
-        elif isinstance(low, int) and not found.log:  # each number has as much of the range as any other
+        elif isinstance(low, int) and not found.log:  # each whole number has as much of the range
             values[name] = math.floor(low + (high + 1 - low) * generator.random())
         else:
             share = generator.random()

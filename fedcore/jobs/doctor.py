@@ -19,7 +19,7 @@ from fedcore.store.jobs import JOB_TABLES
 from fedcore.store.liveness import is_held, lock_folder
 from fedcore.store.schema import VERSION, tables
 
-RUN_FOLDER = re.compile(r"run-\d+-[0-9a-f]{8}")
+RUN_FOLDER = re.compile(r"run-\d+-[0-9a-zA-Z]{8}")
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def _used_folders(store: Store) -> set[Path] | None:
 
 
 def _is_sqlite(path: Path) -> bool:
-    if path.suffix == ".db":  # also one whose first bytes are damaged
+    if path.suffix.lower() == ".db":  # also one whose first bytes are damaged
         return True
     try:
         with path.open("rb") as file:

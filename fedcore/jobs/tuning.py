@@ -41,12 +41,12 @@ def advance(store: Store, experiment_id: int, claimer: Claimer | None = None) ->
         return None
     if tuning.sampler == "tpe" and (further := _further_draws(row.config, tuning, by_method)):
         return store.searches.add_draws(experiment_id, len(draws), further, claimer)
-    final, runs = _final(row.uuid, row.config, tuning, by_method)
-    if not runs:
+    if not any(map(best_draw, by_method.values())):
         raise FedLensError(
             f"all {counted(len(draws), 'draw')} of the search in experiment {experiment_id} failed, so no "
             "values can be selected; the logs of the runs say why"
         )
+    final, runs = _final(row.uuid, row.config, tuning, by_method)
     return store.searches.conclude(experiment_id, final, runs, claimer)
 
 

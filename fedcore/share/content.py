@@ -14,7 +14,7 @@ from fedcore.results.progress import budget_text
 from fedcore.results.rows import ComparisonRow, setting_paragraph
 from fedcore.results.run_files import environment_texts
 from fedcore.results.statistics import group_by
-from fedcore.results.summary import PrintedValue, Summary, SummaryRow, SummaryTable
+from fedcore.results.summary import DifferenceCell, PrintedValue, Summary, SummaryRow, SummaryTable
 from fedcore.share import views
 from fedcore.share.checked import CheckedComparison, ComparisonChoices, available_metrics
 from fedcore.share.recipe import Recipe, recipe_of
@@ -151,16 +151,7 @@ def summary_table(summary: Summary, table: SummaryTable) -> TextTable:
             cells.append(_mean(row, m, summary.digits))
             cells += [_printed(row.printed[m])] if m in table.printed_metrics else []
         if table.baseline is not None:
-            cell = row.differences[summary.metric]
-            text, star = cell.text(summary.digits), " *" if cell.significant else ""
-            cells += [
-                TextCell(NONE if text is None else text + star, cell.points),
-                TextCell(
-                    NONE if cell.p_text is None else cell.p_text,
-                    cell.test.adjusted if cell.test is not None else None,
-                    cell.p_help,
-                ),
-            ]
+            cells += _difference(row.differences[summary.metric], summary.digits)
         cells += [TextCell(row.seeds), TextCell(row.rounds)]
         cells += [TextCell(budget_text(row.row.config) or NONE)] if tuned else []
         rows.append(cells)
@@ -188,6 +179,18 @@ def _printed(values: Sequence[PrintedValue]) -> TextCell:
     texts = dict.fromkeys(f"{v.text(DIGITS)} {v.comparability.mark}".rstrip() for v in values)
     reasons = dict.fromkeys(f"{v.source}, {v.method}: {v.comparability.text}" for v in values)
     return TextCell(" / ".join(texts) or "not printed", None, "; ".join(reasons))
+
+
+def _difference(cell: DifferenceCell, digits: int) -> list[TextCell]:
+    text, star = cell.text(digits), " *" if cell.significant else ""
+    return [
+        TextCell(NONE if text is None else text + star, cell.points),
+        TextCell(
+            NONE if cell.p_text is None else cell.p_text,
+            cell.test.adjusted if cell.test is not None else None,
+            cell.p_help,
+        ),
+    ]
 
 
 def breakdown_tables(table: SummaryTable) -> list[TextTable]:

@@ -203,7 +203,7 @@ class Guard:
         """Return the answer to a visitor who must identify first; None for one who may pass."""
         given = request.query_params.get(PARAMETER)
         if given is not None and request.scope["type"] == "http" and equal(given, self.token):
-            # a cookie takes the place of the token, so that the browser's history does not keep it
+            # a cookie takes the place of the token, which the browser's history would keep
             query = parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
             rest = urlencode([(name, value) for name, value in query if name != PARAMETER])
             headers = {"Location": f"?{rest}", "Cache-Control": "no-store"}

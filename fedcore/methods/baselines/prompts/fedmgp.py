@@ -151,8 +151,8 @@ class FedMGP(PromptedTowers):
         (clients, G) int64: the position of the image prompt that goes with each context.
         """
         spec, config = self.problem.backbone.spec, self.config
-        draw, size = generator("fedmgp", "groups"), (config.context_length, spec.token_width)
-        words = self._first_words()
+        draw = generator("fedmgp", "groups")
+        size, words = (config.context_length, spec.token_width), self._first_words()
         if words is None:
             text = torch.stack([draw_context(*size, draw) for _ in range(config.groups)])
         else:
