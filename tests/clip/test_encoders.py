@@ -31,8 +31,8 @@ EXPERIMENT = """
 name = "Any encoder"
 rounds = 1
 [data]
-name = "shapes"
-domains = ["photo", "sketch"]
+name = "rotated-digits"
+domains = ["rot0", "rot75"]
 shots = 2
 [backbone]
 name = "{}"
