@@ -32,8 +32,10 @@ name = "Any encoder"
 rounds = 1
 [data]
 name = "rotated-digits"
-domains = ["rot0", "rot75"]
+domains = ["rot0"]
 shots = 2
+[partition]
+clients_per_domain = 2
 [backbone]
 name = "{}"
 pretrained = "{}"

@@ -272,7 +272,7 @@ def test_the_peak_memory_of_a_run_leaves_out_what_resting_runs_keep(db, queued, 
 
 
 def test_a_killed_process_ends_the_run_that_it_trained_and_the_others_go_on(db, make, supervise, alone):
-    chosen = make(rounds=20, seeds=(1, 2, 3), seconds=0.1)
+    chosen = make(rounds=12, seeds=(1, 2, 3), seconds=0.16)
     Store(db).experiments.create(chosen)
     supervise()
     wait_for(lambda: min(row(db, run).rounds_done for run in (1, 2, 3)) >= 1)
@@ -286,7 +286,7 @@ def test_a_killed_process_ends_the_run_that_it_trained_and_the_others_go_on(db, 
     assert "signal 9" in row(db, killed).status_text
     Store(db).runs.resume([killed])
     wait_for(lambda: row(db, killed).status == "done")
-    at_once = make(rounds=20, seeds=(1, 2, 3))
+    at_once = make(rounds=12, seeds=(1, 2, 3))
     for run in (*others, trained):
         assert recorded(db, run) == alone(at_once, run - 1)
 
