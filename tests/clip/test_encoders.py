@@ -31,9 +31,11 @@ EXPERIMENT = """
 name = "Any encoder"
 rounds = 1
 [data]
-name = "shapes"
-domains = ["photo", "sketch"]
+name = "rotated-digits"
+domains = ["rot0"]
 shots = 2
+[partition]
+clients_per_domain = 2
 [backbone]
 name = "{}"
 pretrained = "{}"

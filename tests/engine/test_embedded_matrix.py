@@ -38,7 +38,7 @@ def _experiment(method: str, data: str, backbone: str) -> config.Experiment:
 
 QUICK = {  # the demo trains FedOT and zero-shot CLIP
     ("fedalign", "rotated-digits", "mini-vit"),
-    ("sdfed", "shapes", "mini-rn"),
+    ("sdfed", "rotated-digits", "mini-rn"),
     ("fedalign", "shapes", "mini-rn"),
 }
 PAIRS = [

@@ -219,9 +219,9 @@ def test_progress_and_time_left(db):
 def test_the_supervisor_does_tasks_beside_training(db, queued, step_until):
     (run_id,) = queued(rounds=200, seconds=0.05)
     step_until()
-    numbers = [Store(db).tasks.submit("check", key, {"result": i, "steps": 2}) for i, key in enumerate("abc")]
+    numbers = [Store(db).tasks.submit("check", key, {"result": i, "steps": 2}) for i, key in enumerate("ab")]
     step_until(lambda: {status(db, n) for n in numbers} == {"done"})
-    assert [Store(db).tasks.get(n).result["sum"] for n in numbers] == [0, 1, 2]
+    assert [Store(db).tasks.get(n).result["sum"] for n in numbers] == [0, 1]
     assert Store(db).runs.stop([run_id]) == [
         run_id
     ]  # the training, which takes the only slot, went on meanwhile

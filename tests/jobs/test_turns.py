@@ -272,7 +272,7 @@ def test_the_peak_memory_of_a_run_leaves_out_what_resting_runs_keep(db, queued, 
 
 
 def test_a_killed_process_ends_the_run_that_it_trained_and_the_others_go_on(db, make, supervise, alone):
-    chosen = make(rounds=40, seeds=(1, 2, 3), seconds=0.05)
+    chosen = make(rounds=12, seeds=(1, 2, 3), seconds=0.16)
     Store(db).experiments.create(chosen)
     supervise()
     wait_for(lambda: min(row(db, run).rounds_done for run in (1, 2, 3)) >= 1)
@@ -286,8 +286,9 @@ def test_a_killed_process_ends_the_run_that_it_trained_and_the_others_go_on(db, 
     assert "signal 9" in row(db, killed).status_text
     Store(db).runs.resume([killed])
     wait_for(lambda: row(db, killed).status == "done")
+    at_once = make(rounds=12, seeds=(1, 2, 3))
     for run in (*others, trained):
-        assert recorded(db, run) == alone(chosen, run - 1)
+        assert recorded(db, run) == alone(at_once, run - 1)
 
 
 def test_after_a_fault_of_the_process_each_run_has_its_own_state(db, queued, monkeypatch):
@@ -322,12 +323,20 @@ def test_a_process_that_is_asked_to_end_queues_its_resting_runs(db, queued):
     assert sorted(row(db, run).status for run in runs) == ["interrupted", "queued", "queued"]
 
 
-def test_the_four_methods_in_turn_have_the_cells_of_each_alone(db, work, alone, encoded_digits):
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("fedot", "sdfed", "fedalign", "feddeap"),
+        pytest.param(("fedot", "promptfl", "fedavg-lora"), marks=pytest.mark.slow),
+    ],
+    ids=["four", "baselines"],
+)
+def test_methods_in_turn_have_the_cells_of_each_alone(db, work, alone, encoded_digits, names):
     """On the real engine; the run before them has left another number of CPU threads behind."""
     import torch
 
-    names = ("fedot", "sdfed", "fedalign", "feddeap", "promptfl", "fedavg-lora")
-    chosen = parse({"rounds": 2, "data": DIGITS, "methods": [{"name": name} for name in names]})
+    methods = [{"name": name} for name in names]
+    chosen = parse({"rounds": 2, "data": DIGITS, "methods": methods, "test_sample": 20})
     encoded_digits(db.parent / "artifacts")
     Store(db).experiments.create(chosen)
     in_turn = work(

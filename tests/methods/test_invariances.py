@@ -112,6 +112,10 @@ def test_local_parameters_that_start_alike_are_one_row_for_all_clients(name):
     assert [n for n, value in alike.items() if value.stride(0)] == []
 
 
+COSTLY = {"fedavg-vision", "fedmgp", "fedmvp", "fedprox-lora", "promptsrc"}
+"""A whole network, and methods that are others with more terms, groups or layers."""
+
+
 def behind(label: int, held: Federation) -> Federation:
     """The federation behind a sample that nobody holds; one client has fewer test and validation samples."""
     pool = held.pool
@@ -130,7 +134,7 @@ def behind(label: int, held: Federation) -> Federation:
     )
 
 
-@pytest.mark.parametrize("name", slow_but(set(BUILT_IN) - {"fedavg-vision"}, BUILT_IN))
+@pytest.mark.parametrize("name", slow_but(set(BUILT_IN) - COSTLY, BUILT_IN))
 def test_the_first_sample_of_the_pool_may_be_of_any_class(name):
     """Of none of the classes, of the last one, or of one that a client lacks: padding is not made of it."""
     held = federation(name)

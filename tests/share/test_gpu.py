@@ -1,5 +1,7 @@
 """The page about a GPU: every method through the whole engine on a device that only counts."""
 
+from contextlib import nullcontext
+
 import pytest
 
 from fedcore.cli import main as cli
@@ -11,9 +13,14 @@ from tests.support import device
 TITLES = "s a round", "launches a step", "reads a step", "MiB at most", "images/s encoded"
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("artifacts")
+
+
 @pytest.fixture
-def counting(monkeypatch):
-    """The device; backbones that are wanted there are moved to it."""
+def counting(monkeypatch, folder):
+    """The device; backbones that are wanted there are moved to it, and images are encoded once."""
     plain = train.load_backbones
 
     def load(wanted):
@@ -22,6 +29,7 @@ def counting(monkeypatch):
         return [device.move(backbone) for backbone in loaded] if there else loaded
 
     monkeypatch.setattr(train, "load_backbones", load)
+    monkeypatch.setattr(gpu.tempfile, "TemporaryDirectory", lambda prefix: nullcontext(folder))
     monkeypatch.setattr(gpu.devices, "peak_memory", lambda name: 2**20)
     monkeypatch.setattr(gpu.devices, "reset_peak_memory", lambda name: None)
     with device.CountingDevice() as counting:

@@ -13,7 +13,6 @@ import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map
 
 from fedcore.clip.backbone import Backbone
 from fedcore.methods.federation import Federation, Pool
@@ -85,7 +84,7 @@ class CountingDevice(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         name = func.name().removeprefix("aten::")
-        leaves = [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)]
+        leaves = _tensors((*args, *kwargs.values()))
         on_host = [t for t in leaves if not isinstance(t, OnDevice)]
         on_device = [t for t in leaves if isinstance(t, OnDevice)]
         wanted = kwargs.get("device")
@@ -94,13 +93,13 @@ class CountingDevice(TorchDispatchMode):
         self._note(name, args, on_host, on_device, wanted)
         if on_device and not any(r.alias_info and not r.alias_info.is_write for r in func._schema.returns):
             self.launches += 1  # the others are views
-        result = func(*tree_map(_real, args), **tree_map(_real, kwargs))
+        result = func(*_mapped(_real, args), **{n: _mapped(_real, value) for n, value in kwargs.items()})
         by_identity = {id(t.held): t for t in on_device}
         stays = wanted.type == DEVICE.type if wanted is not None else bool(on_device)
         if name.startswith("copy_"):
             return args[0]
         return (
-            tree_map(lambda t: by_identity[id(t)] if id(t) in by_identity else _there(t), result)
+            _mapped(lambda t: by_identity[id(t)] if id(t) in by_identity else _there(t), result)
             if stays
             else result
         )
@@ -120,7 +119,7 @@ class CountingDevice(TorchDispatchMode):
             if not index:  # torch itself would refuse it
                 raise AssertionError(f"{name} of tensors here and on the device")
             self.noted[f"to device: {name}"] += 1
-        masks = index and any(_is_mask(part) for part in tree_flatten(args[1:2])[0])
+        masks = index and any(part.dtype == torch.bool for part in _tensors(args[1:2]))
         if on_device and (name.split(".")[0] in READS or name == "repeat_interleave.Tensor" or masks):
             self.noted[f"read: {name}"] += 1
 
@@ -141,8 +140,21 @@ class _FromLists(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def _is_mask(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.dtype == torch.bool
+def _tensors(values: Any) -> list[torch.Tensor]:
+    """The tensors among an operation's arguments, which are flat but for lists."""
+    found = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, list | tuple):
+            found += _tensors(value)
+    return found
+
+
+def _mapped(function: Any, value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)([_mapped(function, part) for part in value])
+    return function(value)
 
 
 def _real(value: Any) -> Any:

@@ -159,7 +159,7 @@ SMALL = {
     "pfedmoap": {"context_length": 2, "lr": 0.05, "local_epochs": 1},
     "kgcoop": {"context_length": 2, "init": "random", "lr": 0.05, "schedule": "constant"},
     "prograd": {"context_length": 2, "init": "random", "lr": 0.05, "schedule": "constant"},
-    "fedotp": {"context_length": 2, "lr": 0.05},
+    "fedotp": {"context_length": 2, "lr": 0.05, "tolerance": 0.1},
     "plot": {"context_length": 2, "prompts": 2, "lr": 0.05, "schedule": "constant"},
     "proda": {"context_length": 2, "prompts": 4, "lr": 0.05},
     "fedpgp": {"context_length": 2, "rank": 2, "lr": 0.05, "local_epochs": 1},
