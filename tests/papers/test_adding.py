@@ -454,7 +454,7 @@ def killed_at(step: int, work: Callable[[], object]) -> bool:
 @pytest.mark.parametrize("exists", [False, True], ids=["a new paper", "another edition"])
 def test_a_kill_at_any_step_leaves_the_former_paper_or_the_new_one(db, tmp_path, monkeypatch, exists, saved):
     """A second edition's titles stood beside the first one's numbers."""
-    monkeypatch.setattr(audits, "findings", lambda: {"mine": []})
+    monkeypatch.setattr(audits, "findings", lambda papers: {"mine": []})
     place = library.added_folder(db) / "mine"
     if exists:
         adding.add(folder(tmp_path, runs='[data]\nFood101 = "food101"\n'), db)
