@@ -163,18 +163,20 @@ def accepted_numbers(content: bytes, count: int, seed: int) -> list[list[object]
     for _ in range(count):
         changed = mutated(content, draw)
         with suppress(FedLensError):
-            if judged(changed).holds:
-                accepted.append(numbers_of(changed))
+            verdict, numbers = checked_numbers(changed)
+            if verdict.holds:
+                accepted.append(numbers)
     return accepted
 
 
-def numbers_of(content: bytes) -> list[object]:
+def checked_numbers(content: bytes) -> tuple[Verification, list[object]]:
     archive = read_bundle(content)
-    return [archive.files[SUMMARY], archive.files[BREAKDOWNS], verify_numbers(archive)[0].counts]
+    read, verdict = verify_numbers(archive)
+    return verdict, [archive.files[SUMMARY], archive.files[BREAKDOWNS], read.counts]
 
 
 def test_no_changed_bundle_is_accepted_with_another_number(made: Made) -> None:
-    accepted, ours = accepted_numbers(made.content, 30, seed=1), numbers_of(made.content)
+    accepted, (_, ours) = accepted_numbers(made.content, 30, seed=1), checked_numbers(made.content)
     assert len(accepted) < 15 and all(numbers == ours for numbers in accepted)
 
 
@@ -184,7 +186,7 @@ def test_none_of_a_thousand_changed_bundles_is_accepted_with_another_number(tmp_
     """With three seeds, so that standard deviations and p are among the numbers."""
     db = train(tmp_path / "runs.db", EXPERIMENT.model_copy(update={"seeds": (1, 2, 3)}))
     content = bundle(db, baseline="PromptFL").content
-    accepted, ours = accepted_numbers(content, 1000, seed=2), numbers_of(content)
+    accepted, (_, ours) = accepted_numbers(content, 1000, seed=2), checked_numbers(content)
     assert len(accepted) < 500 and all(numbers == ours for numbers in accepted)
 
 
