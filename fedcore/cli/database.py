@@ -64,7 +64,8 @@ def _examine_gpu() -> int:
     os.environ.update(devices.environment_for(device))
     from fedcore.share.gpu import report
 
-    page, bad = Path("fedlens-gpu.md"), False
+    page = Path("fedlens-gpu.md")
+    bad = False
     with page.open("w", encoding="utf-8") as file:  # line by line: what there is helps if the rest fails
         for line in report(devices.torch_name(device)):
             print(line)

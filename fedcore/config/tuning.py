@@ -136,9 +136,8 @@ def space_of(experiment: Experiment, position: int) -> SearchSpace:
                 tried.append(getattr(registry.build_config(entry.name, {**entry.config, name: value}), name))
             except FedLensError as error:
                 raise FedLensError(f"{value} cannot be tried: {error}", places[name]) from error
-        if (
-            not found.choices
-        ):  # the ends get the field's own type; between whole ones, whole numbers are drawn
+        # The ends get the field's own type; between whole ones, whole numbers are drawn.
+        if not found.choices:
             found = found.model_copy(update={"low": tried[0], "high": tried[1]})
         space[name] = found
     return space

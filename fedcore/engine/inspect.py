@@ -266,13 +266,8 @@ def evidence(snapshot: RunSnapshot, model: int, rows: Tensor) -> Work[Arrays]:
     logits = method.logits(inspected.params, inspected.head, x)
     scores = {"prediction": logits.amax(-1)} | method.gradcam_scores(inspected.params, inspected.head, x)
     predicted = logits.detach().argmax(-1)[0]
-    visual: Any = backbone.model.visual
-    mean, std = (
-        torch.tensor(visual.preprocess_cfg[k], device=pixels.device).view(1, 3, 1, 1) for k in ("mean", "std")
-    )
-    unprocessed = (255 * (pixels * std + mean)).round().clamp(0, 255).byte()
     arrays = {
-        "pixels": unprocessed.permute(0, 2, 3, 1).cpu().numpy(),
+        "pixels": _shown(backbone, pixels),
         "label": snapshot.federation.pool.y(rows).cpu().numpy(),
         "predicted": predicted.cpu().numpy(),
         "probability": logits.detach()[0].softmax(-1).amax(-1).float().cpu().numpy(),
@@ -313,6 +308,14 @@ def _map(hidden: Tensor, gradient: Tensor, side: int) -> np.ndarray:
     heat = torch.relu((weight * hidden).sum(1, keepdim=True))
     heat = F.interpolate(heat.float(), size=(side, side), mode="bilinear", align_corners=False)[:, 0]
     return (heat / heat.amax((1, 2), keepdim=True).clamp(min=1e-12)).cpu().numpy().astype(np.float16)
+
+
+def _shown(backbone: Backbone, pixels: Tensor) -> np.ndarray:
+    """Undo the preprocessing of pixels. Shape: (images, 3, side, side) -> (images, side, side, 3)."""
+    visual: Any = backbone.model.visual
+    settings = visual.preprocess_cfg
+    mean, std = (torch.tensor(settings[k], device=pixels.device).view(1, 3, 1, 1) for k in ("mean", "std"))
+    return (255 * (pixels * std + mean)).round().clamp(0, 255).byte().permute(0, 2, 3, 1).cpu().numpy()
 
 
 def nearest_words(snapshot: RunSnapshot, model: int, top: int = 5) -> list[dict[str, object]]:

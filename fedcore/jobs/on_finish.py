@@ -57,12 +57,7 @@ class FinishWatch:
         active = self._store.runs.active_experiments()
         before = self._active
         if not self._has_read_file:
-            try:  # what an earlier worker recorded
-                before = _EXPERIMENTS.validate_json(self._file.read_bytes()) | before
-            except FileNotFoundError:
-                pass
-            except (OSError, ValueError) as error:
-                logger.warning("%s cannot be read and is ignored: %s", self._file, first_line(error))
+            before = self._recorded_experiments() | before
         ended = sorted(before.items() - active.items())
         self._active = active
         # The file is written before the notification is sent: if the worker dies in between, one notification
@@ -83,6 +78,16 @@ class FinishWatch:
                 logger.warning("the end of experiment %d could not be reported: %s", number, error)
                 continue
             self._sending.submit(self._notify, number, content)
+
+    def _recorded_experiments(self) -> dict[int, str]:
+        """Return the unfinished experiments that an earlier worker recorded."""
+        try:
+            return _EXPERIMENTS.validate_json(self._file.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            logger.warning("%s cannot be read and is ignored: %s", self._file, first_line(error))
+            return {}
 
     def _notify(self, number: int, content: dict[str, Any]) -> None:
         try:
